@@ -1,0 +1,134 @@
+//! What goes into a session's step and what comes out.
+
+use std::time::Duration;
+
+use drowse_messages::{
+    Activity, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, LaunchFailed,
+    Launched, Limits, MessageId, MessageQueued, MessageState, Order, Progress, ReapReport,
+    ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, TaskRoster, TreeEmptied,
+};
+
+/// Everything a session can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// It is in use.
+    Activity(Activity),
+    /// The agent says something of itself.
+    StatusChanged(StatusChanged),
+    /// The agent lists its background tasks.
+    TaskRoster(TaskRoster),
+    /// Time has passed.
+    IdleTick(IdleTick),
+    /// Somebody wants something; answered in the same step, with [`Effect::Refuse`] or without.
+    Order(Order),
+    /// A message is on disk.
+    MessageQueued(MessageQueued),
+    /// A delivery came to its end.
+    Delivered(Delivered),
+    /// The registry lets it start.
+    StartGranted(StartGranted),
+    /// Its process runs.
+    Launched(Launched),
+    /// Its process does not.
+    LaunchFailed(LaunchFailed),
+    /// Its process ended.
+    ChildExited(ChildExited),
+    /// Nothing is left below its keeper.
+    TreeEmptied(TreeEmptied),
+    /// The reaper took a step.
+    ReapReport(ReapReport),
+    /// The configuration changed.
+    LimitsChanged(Limits),
+}
+
+macro_rules! input_from {
+    ($($variant:ident($message:ty)),* $(,)?) => {
+        $(impl From<$message> for Input {
+            fn from(message: $message) -> Self {
+                Self::$variant(message)
+            }
+        })*
+    };
+}
+
+input_from! {
+    Activity(Activity), StatusChanged(StatusChanged), TaskRoster(TaskRoster), IdleTick(IdleTick),
+    Order(Order), MessageQueued(MessageQueued), Delivered(Delivered), StartGranted(StartGranted),
+    Launched(Launched), LaunchFailed(LaunchFailed), ChildExited(ChildExited),
+    TreeEmptied(TreeEmptied), ReapReport(ReapReport), LimitsChanged(Limits),
+}
+
+/// What a live backend is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendOrder {
+    /// Mark the message delivered on disk, then write it. Answered by `Delivered`.
+    Deliver(MessageId),
+    /// Interrupt the turn by protocol.
+    Interrupt,
+    /// Answer what the agent asked.
+    Answer {
+        /// The id it asked with.
+        id: String,
+        /// What to say.
+        answer: Answer,
+    },
+    /// Take a question back: nobody answered in time.
+    Withdraw {
+        /// The id it asked with.
+        id: String,
+    },
+    /// Say goodbye by protocol and close stdin. No answer; the exit is one.
+    Close,
+    /// The tree is verified empty: let the keeper go and forget the backend.
+    Dismiss,
+}
+
+/// What a session wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask the registry for a place among the starting ones. Answered by `StartGranted`.
+    AskStart,
+    /// Give the place back, or up.
+    StartSettled,
+    /// Start the agent. Answered by `Launched` or `LaunchFailed`, exactly once.
+    Launch {
+        /// Which launch.
+        incarnation: Incarnation,
+        /// The conversation to resume; `None`: begin one.
+        conversation: Option<Conversation>,
+        /// The graces, for a keeper that has to end its tree alone.
+        eof_grace: Duration,
+        /// After SIGTERM.
+        term_grace: Duration,
+    },
+    /// Tell the backend.
+    Tell {
+        /// Which launch.
+        incarnation: Incarnation,
+        /// What.
+        order: BackendOrder,
+    },
+    /// Tell the reaper. Answered by `ReapReport`, exactly once.
+    Reap(ReapRequest),
+    /// Write down what became of a message.
+    Settle {
+        /// Which.
+        message: MessageId,
+        /// What.
+        state: MessageState,
+        /// The answer, or what went wrong.
+        text: String,
+    },
+    /// Write the session down.
+    Save(Box<Progress>),
+    /// Delete the session.
+    Forget,
+    /// Tell subscribers.
+    Publish(SessionEvent),
+    /// Answer the order that is being handled with a refusal.
+    Refuse(Refusal),
+    /// Nothing is to be done for this session until somebody wants something: its actor may go.
+    Sleep,
+    /// The session is over; its actor goes.
+    Finish,
+}

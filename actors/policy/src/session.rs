@@ -1,0 +1,500 @@
+//! A session: its phases, and which of them may follow which.
+//!
+//! ```text
+//! Dormant ─message, wake─> Starting ─ready─> Resting <─> Working
+//!                           │   ^               │ idle, limit, stop, crash
+//!                 too often │   └─message──┐    v
+//!                           v              └─ Ending ─> Released | Failing | Ended
+//!                        Failing
+//! ```
+//!
+//! Fed by the session actor. The idle rule is in `idle.rs`, the ladder of a teardown in
+//! `ending.rs`, starts and their back-off in `starting.rs`, what a live agent says in `live.rs`,
+//! what people ask for in `orders.rs`.
+//!
+//! Invariants: at most one process tree exists for a session, and no start is asked for before
+//! the former tree was verified empty; a message leaves the inbox only to be delivered or
+//! cancelled; facts of an older launch change nothing but a counter.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use drowse_messages::{
+    ActivityKind, Conversation, EndReport, HoldId, Incarnation, Limits, MessageId, MessageState,
+    MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState,
+};
+
+use crate::effect::{BackendOrder, Effect, Input};
+
+mod ending;
+mod idle;
+mod live;
+mod orders;
+mod report;
+mod starting;
+
+#[cfg(test)]
+mod tests;
+
+pub use ending::{SNAPSHOT_MAX, STUCK_RETRY_AFTER};
+pub use idle::LATE_TICK_MAX;
+pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, ROSTER_TASKS_MAX, SCHEDULES_MAX};
+pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
+pub use report::Times;
+pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
+
+use ending::Ending;
+use idle::Rest;
+use live::{Live, Turn};
+use starting::Starting;
+
+/// What policy must know of an agent's adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentTraits {
+    /// A conversation outlives its process.
+    pub can_resume: bool,
+    /// The agent reports its background tasks.
+    pub reports_tasks: bool,
+}
+
+/// A lease somebody took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lease {
+    why: String,
+    owner: String,
+    since: MonoTime,
+    until: MonoTime,
+}
+
+/// What a session is besides its phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Common {
+    id: SessionId,
+    agent: Name,
+    traits: AgentTraits,
+    limits: Limits,
+    /// The newest launch.
+    incarnation: Incarnation,
+    conversation: Option<Conversation>,
+    /// Messages that wait, in the order of their acceptance.
+    inbox: VecDeque<MessageId>,
+    leases: BTreeMap<HoldId, Lease>,
+    end: Option<EndReport>,
+    last_error: Option<String>,
+    /// Starts that failed since a turn last began; the back-off grows with it.
+    failed_starts: u32,
+    /// Facts of older launches that were ignored.
+    stale_facts: u64,
+    /// When the session was last seen in use.
+    active: MonoTime,
+}
+
+impl Common {
+    /// Why the conversation could not be taken up by another process; `None`: it could.
+    fn cannot_resume(&self) -> Option<&'static str> {
+        if !self.traits.can_resume {
+            return Some("the agent cannot take a conversation up again");
+        }
+        match &self.conversation {
+            Some(conversation) if conversation.resumable => None,
+            Some(_) | None => Some("no turn has been acknowledged yet"),
+        }
+    }
+}
+
+/// Where a session is in its life. A phase carries what exists only in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Never started.
+    Dormant,
+    /// A process is wanted and not ready yet.
+    Starting(Box<Starting>),
+    /// A turn runs.
+    Working(Box<Live>, Turn),
+    /// No turn, and the last one is over.
+    Resting(Box<Live>, Rest),
+    /// The process tree is being ended.
+    Ending(Box<Ending>),
+    /// No process; a message wakes it. `Common::end` says why.
+    Released,
+    /// It could not be started. Kept until somebody asks again.
+    Failing,
+    /// Removed.
+    Ended,
+}
+
+/// What a phase needs to answer an input.
+struct Cx<'a> {
+    common: &'a mut Common,
+    now: MonoTime,
+    fx: &'a mut Vec<Effect>,
+}
+
+impl Cx<'_> {
+    fn publish(&mut self, event: SessionEvent) {
+        self.fx.push(Effect::Publish(event));
+    }
+
+    fn tell(&mut self, order: BackendOrder) {
+        self.fx.push(Effect::Tell {
+            incarnation: self.common.incarnation,
+            order,
+        });
+    }
+
+    /// Writes down what became of a message, and tells.
+    fn settle(&mut self, message: MessageId, state: MessageState, text: &str) {
+        let text = text.to_owned();
+        self.fx.push(Effect::Settle {
+            message,
+            state,
+            text: text.clone(),
+        });
+        self.publish(SessionEvent::MessageChanged {
+            message,
+            state,
+            text,
+        });
+    }
+
+    /// Cancels what waits: its senders are told, nothing is lost in silence.
+    fn cancel_inbox(&mut self, why: &str) {
+        for message in std::mem::take(&mut self.common.inbox) {
+            self.settle(message, MessageState::Cancelled, why);
+        }
+    }
+}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    common: Common,
+    phase: Phase,
+    /// What was written down last; what differs from it is written in the same step.
+    saved: Progress,
+}
+
+impl Session {
+    /// The session as the store has it: without a process, whatever it was doing.
+    #[must_use]
+    pub fn restore(
+        saved: &SavedSession,
+        traits: AgentTraits,
+        limits: Limits,
+        now: MonoTime,
+    ) -> Self {
+        let progress = &saved.progress;
+        let phase = match progress.state {
+            SessionState::New => Phase::Dormant,
+            SessionState::Failing => Phase::Failing,
+            SessionState::Starting
+            | SessionState::Working
+            | SessionState::NeedsYou
+            | SessionState::Waiting
+            | SessionState::Resting
+            | SessionState::Releasing
+            | SessionState::Released
+            | SessionState::Stopping
+            | SessionState::Stopped
+            | SessionState::Interrupted => Phase::Released,
+        };
+        Self {
+            common: Common {
+                id: saved.profile.id,
+                agent: saved.profile.recipe.agent.clone(),
+                traits,
+                limits,
+                incarnation: progress.incarnation,
+                conversation: progress.conversation.clone(),
+                inbox: saved.queued.iter().copied().collect(),
+                leases: BTreeMap::new(),
+                end: progress.end.clone(),
+                last_error: progress.last_error.clone(),
+                failed_starts: 0,
+                stale_facts: 0,
+                active: now,
+            },
+            phase,
+            saved: progress.clone(),
+        }
+    }
+
+    /// Applies one input. Total, and by value: a panic cannot leave a half-changed session.
+    #[must_use]
+    pub fn step(self, input: &Input, now: MonoTime) -> (Self, Vec<Effect>) {
+        let Self {
+            mut common,
+            phase,
+            saved,
+        } = self;
+        let mut fx = Vec::new();
+        if incarnation_of(input).is_some_and(|incarnation| incarnation != common.incarnation) {
+            common.stale_facts += 1;
+            return (
+                Self {
+                    common,
+                    phase,
+                    saved,
+                },
+                fx,
+            );
+        }
+        let was_held = report::is_held(&phase, &common);
+        let mut cx = Cx {
+            common: &mut common,
+            now,
+            fx: &mut fx,
+        };
+        accept_message(&phase, input, &mut cx);
+        let mut phase = match phase {
+            Phase::Dormant | Phase::Released | Phase::Failing => on_asleep(phase, input, &mut cx),
+            Phase::Starting(starting) => starting.on(input, &mut cx),
+            Phase::Working(live, turn) => live::on_working(live, turn, input, &mut cx),
+            Phase::Resting(live, rest) => live::on_resting(live, rest, input, &mut cx),
+            Phase::Ending(ending) => ending.on(input, &mut cx),
+            Phase::Ended => on_ended(input, &mut cx),
+        };
+        if was_held
+            && !report::is_held(&phase, &common)
+            && let Phase::Resting(_, rest) = &mut phase
+        {
+            // Whatever held it is gone: a full window begins (behaviour 17).
+            rest.restart(now);
+        }
+        let mut session = Self {
+            common,
+            phase,
+            saved,
+        };
+        session.conclude(&mut fx);
+        (session, fx)
+    }
+
+    /// When the session next has something to decide; `None`: never by itself, and no timer is
+    /// needed.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<MonoTime> {
+        match &self.phase {
+            Phase::Starting(starting) => starting.next_deadline(&self.common),
+            Phase::Working(live, _) => live.next_deadline(&self.common),
+            Phase::Resting(live, rest) => [
+                live.next_deadline(&self.common),
+                rest.next_deadline(live, &self.common),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+            Phase::Ending(ending) => Some(ending.deadline()),
+            Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => None,
+        }
+    }
+
+    /// What follows from the step as a whole: a changed word for the state, a changed record, and
+    /// whether the actor is still needed.
+    fn conclude(&mut self, fx: &mut Vec<Effect>) {
+        if matches!(self.phase, Phase::Ended) {
+            fx.push(Effect::Finish);
+            return;
+        }
+        let (from, to) = (self.saved.state, self.state());
+        if from != to {
+            fx.push(Effect::Publish(SessionEvent::StateChanged { from, to }));
+        }
+        if !self.is_saved(to) {
+            self.saved = self.progress(to);
+            fx.push(Effect::Save(Box::new(self.saved.clone())));
+        }
+        if self.is_asleep() {
+            fx.push(Effect::Sleep);
+        }
+    }
+
+    /// Compares without copying: this runs for every line an agent says.
+    fn is_saved(&self, state: SessionState) -> bool {
+        let (saved, common) = (&self.saved, &self.common);
+        saved.state == state
+            && saved.incarnation == common.incarnation
+            && saved.running.as_ref() == self.running()
+            && saved.conversation == common.conversation
+            && saved.end == common.end
+            && saved.last_error == common.last_error
+    }
+
+    fn progress(&self, state: SessionState) -> Progress {
+        Progress {
+            state,
+            incarnation: self.common.incarnation,
+            running: self.running().cloned(),
+            conversation: self.common.conversation.clone(),
+            end: self.common.end.clone(),
+            last_error: self.common.last_error.clone(),
+        }
+    }
+
+    /// The processes of the live backend.
+    #[must_use]
+    pub fn running(&self) -> Option<&Running> {
+        match &self.phase {
+            Phase::Starting(starting) => starting.running(),
+            Phase::Working(live, _) | Phase::Resting(live, _) => Some(live.running()),
+            Phase::Ending(ending) => Some(ending.running()),
+            Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => None,
+        }
+    }
+
+    /// True when nothing happens before somebody wants something.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        match self.phase {
+            Phase::Dormant | Phase::Released | Phase::Failing => true,
+            Phase::Starting(_)
+            | Phase::Working(..)
+            | Phase::Resting(..)
+            | Phase::Ending(_)
+            | Phase::Ended => false,
+        }
+    }
+
+    /// The newest launch.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.common.incarnation
+    }
+
+    /// Facts of older launches that were ignored.
+    #[must_use]
+    pub fn stale_facts(&self) -> u64 {
+        self.common.stale_facts
+    }
+}
+
+/// The launch a fact speaks of; `None` for what concerns the session whatever runs.
+fn incarnation_of(input: &Input) -> Option<Incarnation> {
+    match input {
+        Input::Activity(activity) => activity.incarnation,
+        Input::StatusChanged(changed) => Some(changed.incarnation),
+        Input::TaskRoster(roster) => Some(roster.incarnation),
+        Input::Delivered(delivered) => Some(delivered.incarnation),
+        Input::Launched(launched) => Some(launched.incarnation),
+        Input::LaunchFailed(failed) => Some(failed.incarnation),
+        Input::ChildExited(exited) => Some(exited.incarnation),
+        Input::TreeEmptied(emptied) => Some(emptied.incarnation),
+        Input::ReapReport(report) => Some(report.incarnation),
+        Input::IdleTick(_)
+        | Input::Order(_)
+        | Input::MessageQueued(_)
+        | Input::StartGranted(_)
+        | Input::LimitsChanged(_) => None,
+    }
+}
+
+/// What every phase does alike: a message joins the inbox, new limits apply, use is noted.
+///
+/// A message can be announced twice (it was on disk already when the session was loaded), so one
+/// that waits or is in flight is not taken again.
+fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
+    match input {
+        Input::MessageQueued(queued) => {
+            let in_flight = match phase {
+                Phase::Working(_, turn) => turn.message(),
+                Phase::Ending(ending) => ending.message(),
+                Phase::Dormant
+                | Phase::Starting(_)
+                | Phase::Resting(..)
+                | Phase::Released
+                | Phase::Failing
+                | Phase::Ended => None,
+            };
+            if in_flight != Some(queued.message) && !cx.common.inbox.contains(&queued.message) {
+                cx.common.inbox.push_back(queued.message);
+            }
+            cx.common.active = cx.now;
+            cx.publish(SessionEvent::MessageQueued {
+                message: queued.message,
+            });
+        }
+        Input::Activity(_) => cx.common.active = cx.now,
+        Input::LimitsChanged(limits) => cx.common.limits = limits.clone(),
+        Input::StatusChanged(_)
+        | Input::TaskRoster(_)
+        | Input::IdleTick(_)
+        | Input::Order(_)
+        | Input::Delivered(_)
+        | Input::StartGranted(_)
+        | Input::Launched(_)
+        | Input::LaunchFailed(_)
+        | Input::ChildExited(_)
+        | Input::TreeEmptied(_)
+        | Input::ReapReport(_) => {}
+    }
+}
+
+/// Dormant, released or failing: no process, and late news of the last one is dropped.
+fn on_asleep(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
+    match input {
+        Input::MessageQueued(_) => {
+            cx.common.failed_starts = 0;
+            Starting::begin(false, cx)
+        }
+        // A session loaded with messages that wait is nudged by a tick. A failing one waits for
+        // a person.
+        Input::IdleTick(_) if !matches!(phase, Phase::Failing) && !cx.common.inbox.is_empty() => {
+            Starting::begin(false, cx)
+        }
+        Input::Order(order) => orders::on_asleep(phase, order, cx),
+        Input::StartGranted(_) => {
+            cx.fx.push(Effect::StartSettled);
+            phase
+        }
+        Input::Activity(_)
+        | Input::StatusChanged(_)
+        | Input::TaskRoster(_)
+        | Input::IdleTick(_)
+        | Input::Delivered(_)
+        | Input::Launched(_)
+        | Input::LaunchFailed(_)
+        | Input::ChildExited(_)
+        | Input::TreeEmptied(_)
+        | Input::ReapReport(_)
+        | Input::LimitsChanged(_) => phase,
+    }
+}
+
+/// Removed: whatever comes, comes too late.
+fn on_ended(input: &Input, cx: &mut Cx<'_>) -> Phase {
+    match input {
+        Input::Order(_) => {
+            let session = cx.common.id.to_string();
+            cx.fx
+                .push(Effect::Refuse(drowse_messages::Refusal::NoSuchSession {
+                    session,
+                }));
+        }
+        Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
+        Input::Activity(_)
+        | Input::StatusChanged(_)
+        | Input::TaskRoster(_)
+        | Input::IdleTick(_)
+        | Input::MessageQueued(_)
+        | Input::Delivered(_)
+        | Input::Launched(_)
+        | Input::LaunchFailed(_)
+        | Input::ChildExited(_)
+        | Input::TreeEmptied(_)
+        | Input::ReapReport(_)
+        | Input::LimitsChanged(_) => {}
+    }
+    Phase::Ended
+}
+
+/// Passes a piece of the answer on to whoever watches.
+fn publish_output(kind: &ActivityKind, message: Option<MessageId>, cx: &mut Cx<'_>) {
+    match kind {
+        ActivityKind::Output(text) => {
+            cx.publish(SessionEvent::Output {
+                message,
+                text: text.clone(),
+            });
+        }
+        ActivityKind::Client => {}
+    }
+}

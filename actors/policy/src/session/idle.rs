@@ -1,0 +1,200 @@
+//! Decides when a session at rest is released. The whole idle rule is here.
+//!
+//! A session is released when it has been quiet for `idle_after` since its turn ended or it was
+//! last used, nothing holds it, and its conversation can be resumed. Something that holds it when
+//! the window ends defers the release by another window. Background tasks defer for at most
+//! `task_hold_max` in all.
+//!
+//! Knows nothing of processes. Invariant: a session with a hold is never idle, and nothing sticky
+//! is left behind by a deferral (behaviour 43).
+
+use std::time::Duration;
+
+use drowse_messages::{Limits, MonoTime, Reason, SessionEvent, Who, millis};
+
+use super::ending::{Ending, Goal};
+use super::live::{Live, deliver_next};
+use super::{Common, Cx, Phase, report};
+
+/// A tick this late proves that the daemon itself did not run (it was stopped, or the machine
+/// froze): that time is nobody's idleness, and a full window begins (D23). 5 s: far above the
+/// delays of a busy machine.
+pub const LATE_TICK_MAX: Duration = Duration::from_secs(5);
+
+/// The warning before `task_hold_max` comes this long ahead, or at three quarters of a shorter
+/// limit.
+const TASK_HOLD_WARNING: Duration = Duration::from_secs(5 * 60);
+
+/// How long it has been quiet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    /// Quiet since.
+    pub(super) quiet_since: MonoTime,
+    /// The running window began: at `quiet_since`, or when a release was last deferred.
+    window_from: MonoTime,
+    /// Background tasks have deferred releases since.
+    pinned: Option<Pinned>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pinned {
+    since: MonoTime,
+    warned: bool,
+}
+
+impl Rest {
+    /// Enters the phase, with a full window from the end of the turn (behaviour 10).
+    pub(super) fn begin(mut live: Box<Live>, cx: &mut Cx<'_>) -> Phase {
+        live.turn_ended = Some(cx.now);
+        let rest = Self {
+            quiet_since: cx.now,
+            window_from: cx.now,
+            pinned: None,
+        };
+        deliver_next(live, rest, cx)
+    }
+
+    /// The session was used: a full window begins.
+    pub(super) fn restart(&mut self, now: MonoTime) {
+        *self = Self {
+            quiet_since: now,
+            window_from: now,
+            pinned: None,
+        };
+    }
+
+    /// When the idle rule next has something to say. `None` while it is off, and while the
+    /// conversation could not be resumed and nothing holds it: waiting would change nothing.
+    pub(super) fn next_deadline(&self, live: &Live, common: &Common) -> Option<MonoTime> {
+        let window = common.limits.idle_after.deadline(self.window_from);
+        if report::is_held_at_rest(live, common) {
+            return window
+                .into_iter()
+                .chain(self.pin_deadline(live, common))
+                .min();
+        }
+        window.filter(|_| common.cannot_resume().is_none())
+    }
+
+    fn pin_deadline(&self, live: &Live, common: &Common) -> Option<MonoTime> {
+        let pinned = self.pinned?;
+        let end = common.limits.task_hold_max.deadline(pinned.since)?;
+        only_tasks_hold(live, common).then(|| {
+            if pinned.warned {
+                end
+            } else {
+                warning(pinned.since, end)
+            }
+        })
+    }
+
+    /// When the release comes if nothing happens; for readers.
+    pub(super) fn releases_at(&self, live: &Live, common: &Common) -> Option<MonoTime> {
+        let held = report::is_held_at_rest(live, common);
+        let free = !held && common.cannot_resume().is_none();
+        free.then(|| common.limits.idle_after.deadline(self.window_from))
+            .flatten()
+    }
+
+    /// For how long background tasks alone have pinned the session.
+    fn pinned_for(&self, now: MonoTime) -> Duration {
+        self.pinned
+            .map_or(Duration::ZERO, |pinned| now.since(pinned.since))
+    }
+
+    /// Warns before the budget of background tasks ends, and says when it has.
+    fn is_pin_over(&mut self, live: &Live, cx: &mut Cx<'_>) -> bool {
+        if !only_tasks_hold(live, cx.common) {
+            return false;
+        }
+        let Some(pinned) = &mut self.pinned else {
+            return false;
+        };
+        let Some(end) = cx.common.limits.task_hold_max.deadline(pinned.since) else {
+            return false;
+        };
+        if cx.now >= end {
+            return true;
+        }
+        if !pinned.warned && cx.now >= warning(pinned.since, end) {
+            pinned.warned = true;
+            let in_ms = millis(end.since(cx.now));
+            cx.publish(SessionEvent::LimitWarned {
+                reason: Reason::TaskHoldExpired,
+                in_ms,
+            });
+        }
+        false
+    }
+
+    /// The window ended and something holds: another window (behaviours 43, 130).
+    fn defer(&mut self, live: &Live, cx: &mut Cx<'_>) {
+        self.window_from = cx.now;
+        if self.pinned.is_none() && live.holding_tasks().next().is_some() {
+            self.pinned = Some(Pinned {
+                since: cx.now,
+                warned: false,
+            });
+        }
+        let held_by = report::holds_at_rest(live, cx.common, cx.now)
+            .iter()
+            .map(report::hold_in_words)
+            .collect();
+        let pinned_ms = millis(self.pinned_for(cx.now));
+        cx.publish(SessionEvent::ReleaseDeferred { held_by, pinned_ms });
+    }
+}
+
+/// Time has passed for a session at rest.
+pub(super) fn on_tick(live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Phase {
+    let wanted = rest.next_deadline(&live, cx.common);
+    if wanted.is_some_and(|wanted| cx.now.since(wanted) > LATE_TICK_MAX) {
+        rest.restart(cx.now);
+    }
+    judge(live, rest, cx)
+}
+
+/// Applies the rule now. New limits are judged without waiting for a tick, so that a session
+/// quiet for longer than a shorter limit goes at once (behaviour 7).
+pub(super) fn judge(mut live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Phase {
+    let was_held = report::is_held_at_rest(&live, cx.common);
+    if let Some(goal) = live.pass_time(cx) {
+        return Ending::begin(live, goal, Who::Rule, None, cx);
+    }
+    let held = report::is_held_at_rest(&live, cx.common);
+    if was_held && !held {
+        rest.restart(cx.now);
+    }
+    if held && rest.is_pin_over(&live, cx) {
+        let goal = Goal::Release(Reason::TaskHoldExpired);
+        return Ending::begin(live, goal, Who::Rule, None, cx);
+    }
+    if window_is_open(&rest, &cx.common.limits, cx.now) {
+        return Phase::Resting(live, rest);
+    }
+    if held {
+        rest.defer(&live, cx);
+        return Phase::Resting(live, rest);
+    }
+    if cx.common.cannot_resume().is_some() {
+        return Phase::Resting(live, rest);
+    }
+    Ending::begin(live, Goal::Release(Reason::Idle), Who::Rule, None, cx)
+}
+
+fn window_is_open(rest: &Rest, limits: &Limits, now: MonoTime) -> bool {
+    limits
+        .idle_after
+        .deadline(rest.window_from)
+        .is_none_or(|end| now < end)
+}
+
+fn warning(since: MonoTime, end: MonoTime) -> MonoTime {
+    let budget = end.since(since);
+    since.after(budget.saturating_sub(TASK_HOLD_WARNING.min(budget / 4)))
+}
+
+/// The budget of `task_hold_max` runs while nothing but background tasks holds.
+fn only_tasks_hold(live: &Live, common: &Common) -> bool {
+    live.holding_tasks().next().is_some() && !report::is_held_besides_tasks(live, common)
+}

@@ -1,0 +1,397 @@
+//! From the wish for a process to its readiness, with the back-off of failed tries.
+//!
+//! Invariant: a place among the starting ones (`StartGranted`) is given back exactly when the try
+//! is over, whichever way. `Launch` is answered exactly once, so a launch that somebody cancels
+//! waits for that answer and is undone then: no process is ever left unadopted (behaviour 88).
+
+use std::time::Duration;
+
+use drowse_messages::{
+    AgentStatus, ChildExited, EndReport, LaunchFailed, MonoTime, Order, Reason, Refusal, Running,
+    SessionEvent, StatusChanged, Stop, StopHow, Who, millis,
+};
+
+use super::ending::{Ending, Goal};
+use super::idle::Rest;
+use super::live::{Live, Turn};
+use super::{Cx, Phase, orders};
+use crate::effect::{Effect, Input};
+
+/// 5: an agent that fails this often in a row has a lasting trouble, which a person must see.
+pub const START_TRIES_MAX: u32 = 5;
+/// The pause after the first failed try; it doubles with each further one.
+pub const START_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause.
+pub const START_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A start under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Starting {
+    stage: Stage,
+    /// Begin a new conversation.
+    fresh: bool,
+    /// Somebody ended it while the launch was under way.
+    cancelled: Option<Cancelled>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cancelled {
+    goal: Goal,
+    by: Who,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Waiting for a place among the starting ones.
+    Queued,
+    /// The launch was asked for; its answer will come.
+    Launching,
+    /// The process runs and has not said that it is ready.
+    Handshaking(Box<Live>),
+    /// The last try failed; the next comes at this time.
+    BackingOff { until: MonoTime },
+}
+
+impl Starting {
+    /// Asks for a place.
+    pub(super) fn begin(fresh: bool, cx: &mut Cx<'_>) -> Phase {
+        cx.fx.push(Effect::AskStart);
+        Phase::Starting(Box::new(Self {
+            stage: Stage::Queued,
+            fresh,
+            cancelled: None,
+        }))
+    }
+
+    pub(super) fn running(&self) -> Option<&Running> {
+        match &self.stage {
+            Stage::Handshaking(live) => Some(live.running()),
+            Stage::Queued | Stage::Launching | Stage::BackingOff { .. } => None,
+        }
+    }
+
+    pub(super) fn live(&self) -> Option<&Live> {
+        match &self.stage {
+            Stage::Handshaking(live) => Some(live),
+            Stage::Queued | Stage::Launching | Stage::BackingOff { .. } => None,
+        }
+    }
+
+    pub(super) fn next_deadline(&self, common: &super::Common) -> Option<MonoTime> {
+        match &self.stage {
+            Stage::Queued | Stage::Launching => None,
+            Stage::Handshaking(live) => Some(live.launched().after(common.limits.start_limit)),
+            Stage::BackingOff { until } => Some(*until),
+        }
+    }
+
+    pub(super) fn on(mut self: Box<Self>, input: &Input, cx: &mut Cx<'_>) -> Phase {
+        match input {
+            Input::StartGranted(_) => self.on_granted(cx),
+            Input::Launched(launched) => {
+                let running = Running {
+                    keeper: launched.keeper.clone(),
+                    agent: launched.agent.clone(),
+                };
+                self.on_launched(running, cx)
+            }
+            Input::LaunchFailed(failed) => self.on_launch_failed(failed, cx),
+            Input::StatusChanged(changed) => self.on_status(changed, cx),
+            Input::TaskRoster(roster) => {
+                if let Stage::Handshaking(live) = &mut self.stage {
+                    live.replace_roster(&roster.tasks, cx);
+                }
+                Phase::Starting(self)
+            }
+            Input::ChildExited(exited) => {
+                let how = exited
+                    .status
+                    .map_or("without a trace".to_owned(), |s| s.to_string());
+                let said = exited.stderr_tail.trim();
+                let colon = if said.is_empty() { "" } else { ": " };
+                let error = format!("ended before it was ready ({how}){colon}{said}");
+                self.fail_handshake(error, true, Some(exited), cx)
+            }
+            Input::TreeEmptied(_) => {
+                self.fail_handshake("ended before it was ready".to_owned(), true, None, cx)
+            }
+            Input::IdleTick(_) => self.on_tick(cx),
+            Input::Order(order) => self.on_order(order, cx),
+            // Messages wait in the inbox; output before readiness is no use of the session.
+            Input::MessageQueued(_)
+            | Input::Activity(_)
+            | Input::Delivered(_)
+            | Input::ReapReport(_)
+            | Input::LimitsChanged(_) => Phase::Starting(self),
+        }
+    }
+
+    fn on_granted(mut self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
+        match self.stage {
+            Stage::Queued => {
+                let common = &mut cx.common;
+                common.incarnation = common.incarnation.next();
+                if self.fresh {
+                    common.conversation = None;
+                }
+                cx.fx.push(Effect::Launch {
+                    incarnation: common.incarnation,
+                    conversation: common.conversation.clone(),
+                    eof_grace: common.limits.eof_grace,
+                    term_grace: common.limits.term_grace,
+                });
+                self.stage = Stage::Launching;
+            }
+            Stage::BackingOff { .. } => cx.fx.push(Effect::StartSettled),
+            Stage::Launching | Stage::Handshaking(_) => {}
+        }
+        Phase::Starting(self)
+    }
+
+    fn on_launched(mut self: Box<Self>, running: Running, cx: &mut Cx<'_>) -> Phase {
+        match self.stage {
+            Stage::Launching => {}
+            Stage::Queued | Stage::Handshaking(_) | Stage::BackingOff { .. } => {
+                return Phase::Starting(self);
+            }
+        }
+        cx.publish(SessionEvent::Launched {
+            incarnation: cx.common.incarnation,
+            agent_pid: running.agent.process.pid(),
+        });
+        let live = Box::new(Live::new(running, cx));
+        if let Some(cancelled) = self.cancelled.take() {
+            cx.fx.push(Effect::StartSettled);
+            return Ending::begin(live, cancelled.goal, cancelled.by, None, cx);
+        }
+        self.stage = Stage::Handshaking(live);
+        Phase::Starting(self)
+    }
+
+    fn on_launch_failed(mut self: Box<Self>, failed: &LaunchFailed, cx: &mut Cx<'_>) -> Phase {
+        match self.stage {
+            Stage::Launching => match self.cancelled.take() {
+                Some(cancelled) => {
+                    cx.fx.push(Effect::StartSettled);
+                    finish_without_process(cancelled.goal, cancelled.by, cx)
+                }
+                None => fail(&failed.error, failed.retry, self.fresh, cx),
+            },
+            Stage::Queued | Stage::Handshaking(_) | Stage::BackingOff { .. } => {
+                Phase::Starting(self)
+            }
+        }
+    }
+
+    fn on_status(mut self: Box<Self>, changed: &StatusChanged, cx: &mut Cx<'_>) -> Phase {
+        let Stage::Handshaking(mut live) = self.stage else {
+            return Phase::Starting(self);
+        };
+        match &changed.status {
+            AgentStatus::Ready => {
+                ready(cx);
+                Rest::begin(live, cx)
+            }
+            // It began a turn of its own accord before it answered the handshake.
+            AgentStatus::TurnStarted => {
+                ready(cx);
+                Turn::begin(live, None, cx)
+            }
+            AgentStatus::CannotResume { detail } => {
+                self.stage = Stage::Handshaking(live);
+                self.fail_handshake(detail.clone(), false, None, cx)
+            }
+            AgentStatus::TurnEnded(_)
+            | AgentStatus::BusyStarted(_)
+            | AgentStatus::BusyEnded { .. }
+            | AgentStatus::Asked(_)
+            | AgentStatus::Settled { .. }
+            | AgentStatus::Scheduled { .. }
+            | AgentStatus::Unscheduled { .. }
+            | AgentStatus::Conversation(_)
+            | AgentStatus::Notice { .. } => {
+                live.note(&changed.status, cx);
+                self.stage = Stage::Handshaking(live);
+                Phase::Starting(self)
+            }
+        }
+    }
+
+    fn on_tick(mut self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
+        match &self.stage {
+            Stage::BackingOff { until } if cx.now >= *until => {
+                cx.fx.push(Effect::AskStart);
+                self.stage = Stage::Queued;
+                Phase::Starting(self)
+            }
+            Stage::Handshaking(live)
+                if cx.now >= live.launched().after(cx.common.limits.start_limit) =>
+            {
+                let limit = cx.common.limits.start_limit;
+                let error = format!("not ready within {limit:?} (start_limit)");
+                self.fail_handshake(error, true, None, cx)
+            }
+            Stage::Queued | Stage::Launching | Stage::Handshaking(_) | Stage::BackingOff { .. } => {
+                Phase::Starting(self)
+            }
+        }
+    }
+
+    /// The process will not do: its tree is ended before anything else is tried.
+    fn fail_handshake(
+        self: Box<Self>,
+        error: String,
+        retry: bool,
+        exited: Option<&ChildExited>,
+        cx: &mut Cx<'_>,
+    ) -> Phase {
+        match self.stage {
+            Stage::Handshaking(live) => {
+                cx.fx.push(Effect::StartSettled);
+                let goal = Goal::StartFailed { error, retry };
+                match exited {
+                    Some(_) => Ending::begin_dead(live, goal, None, exited, cx),
+                    None => Ending::begin(live, goal, Who::Outside, None, cx),
+                }
+            }
+            Stage::Queued | Stage::Launching | Stage::BackingOff { .. } => Phase::Starting(self),
+        }
+    }
+
+    fn on_order(mut self: Box<Self>, order: &Order, cx: &mut Cx<'_>) -> Phase {
+        match order {
+            Order::Stop(stop) => self.on_stop(stop, cx),
+            Order::Wake(wake) => {
+                self.fresh |= wake.fresh;
+                if let Stage::BackingOff { .. } = self.stage {
+                    cx.fx.push(Effect::AskStart);
+                    self.stage = Stage::Queued;
+                }
+                Phase::Starting(self)
+            }
+            Order::TakeHold(hold) => {
+                orders::take_lease(hold, cx);
+                Phase::Starting(self)
+            }
+            Order::LiftHold(lifted) => {
+                orders::lift_lease(lifted.id, false, cx);
+                Phase::Starting(self)
+            }
+            Order::Answer(answer) => {
+                if let Stage::Handshaking(live) = &mut self.stage {
+                    live.answer(answer, cx);
+                } else {
+                    orders::refuse_answer(answer, cx);
+                }
+                Phase::Starting(self)
+            }
+            Order::Interrupt(_) => {
+                orders::refuse_not_running("starting", cx);
+                Phase::Starting(self)
+            }
+        }
+    }
+
+    fn on_stop(mut self: Box<Self>, stop: &Stop, cx: &mut Cx<'_>) -> Phase {
+        if stop.how == StopHow::Release {
+            let held_by = vec!["its start".to_owned()];
+            cx.fx.push(Effect::Refuse(Refusal::Held { held_by }));
+            return Phase::Starting(self);
+        }
+        orders::cancel_for(stop.how, cx);
+        let goal = Goal::of(stop.how);
+        match self.stage {
+            Stage::Queued | Stage::BackingOff { .. } => {
+                cx.fx.push(Effect::StartSettled);
+                finish_without_process(goal, stop.by.clone(), cx)
+            }
+            Stage::Handshaking(live) => {
+                cx.fx.push(Effect::StartSettled);
+                Ending::begin(live, goal, stop.by.clone(), None, cx)
+            }
+            Stage::Launching => {
+                let weaker = self
+                    .cancelled
+                    .as_ref()
+                    .is_none_or(|c| c.goal.weight() < goal.weight());
+                if weaker {
+                    self.cancelled = Some(Cancelled {
+                        goal,
+                        by: stop.by.clone(),
+                    });
+                }
+                Phase::Starting(self)
+            }
+        }
+    }
+}
+
+/// The agent takes prompts now.
+fn ready(cx: &mut Cx<'_>) {
+    cx.fx.push(Effect::StartSettled);
+    cx.common.last_error = None;
+    let resumed = cx.common.conversation.as_ref().is_some_and(|c| c.resumable);
+    cx.publish(SessionEvent::Ready {
+        incarnation: cx.common.incarnation,
+        resumed,
+    });
+}
+
+/// A try is over and nothing of it is left: the next one later, or none.
+pub(super) fn fail(error: &str, retry: bool, fresh: bool, cx: &mut Cx<'_>) -> Phase {
+    cx.common.failed_starts = cx.common.failed_starts.saturating_add(1);
+    cx.common.last_error = Some(error.to_owned());
+    cx.fx.push(Effect::StartSettled);
+    let pause = (retry && cx.common.failed_starts < START_TRIES_MAX).then(|| pause(cx));
+    cx.publish(SessionEvent::StartFailed {
+        incarnation: cx.common.incarnation,
+        error: error.to_owned(),
+        retry_in_ms: pause.map(millis),
+    });
+    match pause {
+        Some(pause) => {
+            let stage = Stage::BackingOff {
+                until: cx.now.after(pause),
+            };
+            Phase::Starting(Box::new(Starting {
+                stage,
+                fresh,
+                cancelled: None,
+            }))
+        }
+        None => Phase::Failing,
+    }
+}
+
+fn pause(cx: &Cx<'_>) -> Duration {
+    let doublings = cx.common.failed_starts.saturating_sub(1).min(16);
+    START_PAUSE
+        .saturating_mul(1 << doublings)
+        .min(START_PAUSE_MAX)
+}
+
+/// Ends a session that owns no process.
+pub(super) fn finish_without_process(goal: Goal, by: Who, cx: &mut Cx<'_>) -> Phase {
+    let reason = goal.reason();
+    if reason == Reason::Removed {
+        cx.publish(SessionEvent::Removed);
+        cx.fx.push(Effect::Forget);
+        return Phase::Ended;
+    }
+    cx.common.end = Some(EndReport {
+        reason,
+        by,
+        mid_turn: false,
+        processes: Vec::new(),
+        released_bytes: 0,
+        reaped: Vec::new(),
+        status: None,
+        survivors: Vec::new(),
+        stderr_tail: String::new(),
+    });
+    if cx.common.incarnation == drowse_messages::Incarnation::default() {
+        Phase::Dormant
+    } else {
+        Phase::Released
+    }
+}

@@ -1,0 +1,20 @@
+//! `actix::Message` for the messages: every fact and order is answered by nothing; what needs an
+//! answer gets it as another message.
+
+use actix::Message;
+
+use crate::{
+    Activity, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
+    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
+};
+
+macro_rules! facts {
+    ($($name:ty),* $(,)?) => {
+        $(impl Message for $name { type Result = (); })*
+    };
+}
+
+facts! {
+    Activity, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
+    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
+}

@@ -1,0 +1,57 @@
+//! The vocabulary of Drowse: everything that crosses a mailbox or a wire, as plain data.
+//!
+//! | from | to | messages |
+//! |---|---|---|
+//! | adapters, by way of the backend's link | session | [`Activity`], [`StatusChanged`], [`TaskRoster`], [`Delivered`], [`Launched`], [`LaunchFailed`], [`ChildExited`], [`TreeEmptied`] |
+//! | the session itself | session | [`IdleTick`] |
+//! | reaper | session | [`ReapReport`] |
+//! | clients and extensions, by way of the registry | session | [`Order`] ([`Stop`], [`Wake`], [`HoldTaken`] ..), [`MessageQueued`] |
+//! | session | reaper | [`ReapRequest`] |
+//! | session | status actor | [`SessionReport`] |
+//! | everybody | subscribers | [`Event`] |
+//!
+//! Invariant: nothing here has behaviour, an address, a channel or a clock. The feature `actix`
+//! adds `actix::Message`, because the orphan rule leaves no other place for it.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "actix")]
+mod actix_impls;
+mod event;
+mod hold;
+mod id;
+mod limits;
+mod process;
+mod reason;
+mod registry;
+mod saved;
+mod session;
+mod status;
+mod time;
+mod wire;
+
+pub use event::{Event, SessionEvent};
+pub use hold::{Hold, HoldKind, HoldLifted, HoldTaken};
+pub use id::{HoldId, IdError, Incarnation, MessageId, Name, SessionId};
+pub use limits::{LimitOverrides, Limits};
+pub use process::{
+    BootedIdentity, ExitStatus, ProcIdentity, ProcReport, ReapReport, ReapRequest, ReapStep,
+    Survivor,
+};
+pub use reason::{EndReport, Reason, Refusal, Who};
+pub use registry::{Accepted, OpenSession, Order, SendMessage};
+pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
+pub use session::{
+    Activity, ActivityKind, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
+    ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
+    Launched, MessageQueued, StartGranted, StatusChanged, Stop, StopHow, Task, TaskRoster,
+    TreeEmptied, TurnEnded, TurnOutcome, Wake,
+};
+pub use status::{
+    AwakeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState, StateCount,
+    StatusReport, SubscriberReport, Usage,
+};
+pub use time::{Limit, MonoTime, WallTime, millis};
+pub use wire::{
+    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewMessage, NewSession, PROBLEM_JSON,
+    ProblemBody, ProblemClass, Sent, WakeSession,
+};

@@ -1,0 +1,150 @@
+//! Processes as the daemon speaks of them: identities, exits, trees, and requests to the reaper.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Incarnation, SessionId};
+
+/// One process, for ever: a pid alone is reused, a pid with its start time (and the boot it
+/// belongs to) is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcIdentity {
+    /// The kernel's number for it. Always above 1: see [`ProcIdentity::new`].
+    pid: i32,
+    /// Field 22 of `/proc/PID/stat`: clock ticks from boot to its start.
+    start_ticks: u64,
+}
+
+impl ProcIdentity {
+    /// Refuses 0, 1 and negative numbers, which as signal targets mean "my group", "init" and
+    /// "everyone" (D12).
+    #[must_use]
+    pub const fn new(pid: i32, start_ticks: u64) -> Option<Self> {
+        if pid > 1 {
+            Some(Self { pid, start_ticks })
+        } else {
+            None
+        }
+    }
+
+    /// The kernel's number for the process.
+    #[must_use]
+    pub const fn pid(self) -> i32 {
+        self.pid
+    }
+
+    /// Clock ticks from boot to the start of the process.
+    #[must_use]
+    pub const fn start_ticks(self) -> u64 {
+        self.start_ticks
+    }
+}
+
+impl fmt::Display for ProcIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.pid, self.start_ticks)
+    }
+}
+
+/// A process identity as kept on disk, where it may be read after a reboot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootedIdentity {
+    /// `/proc/sys/kernel/random/boot_id` at the time of writing.
+    pub boot_id: String,
+    /// The process within that boot.
+    pub process: ProcIdentity,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It ended by itself with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// One process seen in a walk of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcReport {
+    /// Which process.
+    pub identity: ProcIdentity,
+    /// The pid of its parent at the time of the walk.
+    pub parent: i32,
+    /// The kernel's name for it (`comm`, at most 15 bytes), with control characters replaced.
+    /// Its arguments are never reported: they hold secrets.
+    pub name: String,
+    /// Proportional set size in bytes; 0 when it could not be read.
+    pub pss_bytes: u64,
+}
+
+/// What the reaper is asked to do to the tree below one keeper. Each is answered by exactly one
+/// [`ReapReport`], and the session never has two outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReapStep {
+    /// List the tree and measure it. Nothing is signalled.
+    Snapshot,
+    /// SIGTERM, then SIGCONT, leaves first.
+    Terminate,
+    /// SIGSTOP until a walk finds nobody new, SIGKILL, walk again until nothing is left.
+    Kill,
+    /// A fresh walk: is the tree empty? If it is, the keeper leaves too.
+    Verify,
+}
+
+/// An order for the reaper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReapRequest {
+    /// For whom.
+    pub session: SessionId,
+    /// Which launch.
+    pub incarnation: Incarnation,
+    /// The keeper whose tree it is; the keeper itself is not part of it.
+    pub keeper: ProcIdentity,
+    /// What to do.
+    pub step: ReapStep,
+}
+
+/// What a [`ReapStep`] found and did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReapReport {
+    /// For whom.
+    pub session: SessionId,
+    /// Which launch.
+    pub incarnation: Incarnation,
+    /// What was asked.
+    pub step: ReapStep,
+    /// The processes found (`Snapshot`), signalled (`Terminate`, `Kill`) or still there (`Verify`).
+    pub processes: Vec<ProcReport>,
+    /// Processes that are left and that could not be ended, each with the reason (an
+    /// uninterruptible sleep, somebody else's process). Empty for a clean result.
+    pub survivors: Vec<Survivor>,
+    /// True once a fresh walk found nothing below the keeper.
+    pub empty: bool,
+    /// How long the step took.
+    pub took: Duration,
+}
+
+/// A process the reaper could not end, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survivor {
+    /// Which process.
+    pub process: ProcReport,
+    /// Its state letter in `/proc/PID/stat` when the reaper gave up (`D`: uninterruptible).
+    pub state: char,
+    /// What stood in the way, for people.
+    pub why: String,
+}

@@ -1,0 +1,159 @@
+//! What the store keeps of a session and of its messages.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Incarnation, MessageId, Name, SessionId};
+use crate::limits::LimitOverrides;
+use crate::process::BootedIdentity;
+use crate::reason::EndReport;
+use crate::session::Conversation;
+use crate::status::SessionState;
+use crate::time::WallTime;
+
+/// How a session's agent is started, each time the same way (D27). Arguments and environment are
+/// secrets: `Debug` shows neither, and on disk they are sealed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// The agent's name in the configuration.
+    pub agent: Name,
+    /// Which adapter speaks to it.
+    pub protocol: Name,
+    /// Program and arguments as configured and asked for, without what the adapter adds.
+    pub argv: Vec<String>,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// Its whole environment: the caller's, not the daemon's.
+    pub env: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recipe")
+            .field("agent", &self.agent)
+            .field("protocol", &self.protocol)
+            .field("cwd", &self.cwd)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The part of a session that never changes after it was opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Its id.
+    pub id: SessionId,
+    /// Its name, unique among the sessions there are; the id when none was given.
+    pub name: String,
+    /// How its agent is started.
+    pub recipe: Recipe,
+    /// Limits given for this session alone.
+    pub limits: LimitOverrides,
+    /// When it was opened.
+    pub created: WallTime,
+}
+
+/// The part of a session that changes and must outlive the daemon. Written when it differs from
+/// what was written last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// As shown to people.
+    pub state: SessionState,
+    /// The newest launch.
+    pub incarnation: Incarnation,
+    /// The keeper and the agent of a launch that is not known to be over.
+    pub running: Option<Running>,
+    /// How to resume; `None` before the agent said so.
+    pub conversation: Option<Conversation>,
+    /// Why the newest process ended.
+    pub end: Option<EndReport>,
+    /// The last failure to start or resume, for people.
+    pub last_error: Option<String>,
+}
+
+/// Processes of a live backend, so that a later daemon can find them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The keeper.
+    pub keeper: BootedIdentity,
+    /// The agent below it.
+    pub agent: BootedIdentity,
+}
+
+/// A whole session as loaded from the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedSession {
+    /// What never changes.
+    pub profile: Profile,
+    /// What does.
+    pub progress: Progress,
+    /// Messages that wait, in order.
+    pub queued: Vec<MessageId>,
+    /// When the state last changed.
+    pub state_since: WallTime,
+    /// When it was last used.
+    pub last_active: WallTime,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageState {
+    /// On disk, waiting for its turn.
+    Queued,
+    /// Handed to the agent.
+    Delivered,
+    /// The turn it caused is over; its text is kept.
+    Answered,
+    /// The turn ended in an error, or was interrupted.
+    Failed,
+    /// The agent ended while it worked on it: whether it acted is not known. Never repeated by
+    /// itself.
+    Unknown,
+    /// Cancelled before it was delivered.
+    Cancelled,
+}
+
+impl MessageState {
+    /// The wire name.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Delivered => "delivered",
+            Self::Answered => "answered",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// True when it will not change any more.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Queued | Self::Delivered => false,
+            Self::Answered | Self::Failed | Self::Unknown | Self::Cancelled => true,
+        }
+    }
+}
+
+/// A message and its fate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedMessage {
+    /// Its number.
+    pub id: MessageId,
+    /// Whose.
+    pub session: SessionId,
+    /// The client's own key for it, if it gave one.
+    pub key: Option<String>,
+    /// What was said.
+    pub text: String,
+    /// What became of it.
+    pub state: MessageState,
+    /// The agent's answer, or what went wrong; empty while there is none.
+    pub answer: String,
+    /// When it was accepted.
+    pub at: WallTime,
+}

@@ -1,0 +1,338 @@
+//! What a session actor is told: the five messages of its contract and the facts around them.
+//!
+//! Orders are imperative (`Stop`), facts are past tense (`ChildExited`). Whatever concerns a
+//! process carries its [`Incarnation`], so that late news of an older process changes nothing.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Incarnation, MessageId};
+use crate::process::{BootedIdentity, ExitStatus};
+use crate::reason::Who;
+
+/// Evidence that the session is in use. It moves the idle clock and decides nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// The launch it comes from; `None` when it comes from a client.
+    pub incarnation: Option<Incarnation>,
+    /// What was seen.
+    pub kind: ActivityKind,
+}
+
+/// Kinds of evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActivityKind {
+    /// A piece of the agent's answer, for whoever watches.
+    Output(String),
+    /// A client did something on purpose (never: looked).
+    Client,
+}
+
+/// What the agent says of itself, as its adapter understood it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusChanged {
+    /// The launch that says so.
+    pub incarnation: Incarnation,
+    /// What it says.
+    pub status: AgentStatus,
+}
+
+/// The words of [`StatusChanged`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentStatus {
+    /// The handshake is done: it takes prompts.
+    Ready,
+    /// A turn began, prompted or of its own accord. Repeated news of one turn is normal.
+    TurnStarted,
+    /// The turn is over.
+    TurnEnded(TurnEnded),
+    /// Something other than a turn is under way; ends with the same key.
+    BusyStarted(Busy),
+    /// That is over. An unknown key is harmless.
+    BusyEnded {
+        /// The key it started with.
+        key: String,
+    },
+    /// It asks a person.
+    Asked(Ask),
+    /// The question is settled: answered, withdrawn or void.
+    Settled {
+        /// The id it was asked with.
+        id: String,
+    },
+    /// It set itself a timer.
+    Scheduled {
+        /// Its name for it.
+        id: String,
+        /// For people.
+        what: String,
+        /// When it fires, from now.
+        due_in: Duration,
+    },
+    /// The timer is gone.
+    Unscheduled {
+        /// Its name.
+        id: String,
+    },
+    /// How to find its conversation again. A changed id is followed (D25).
+    Conversation(Conversation),
+    /// It says that there is no such conversation (not: that it failed to start).
+    CannotResume {
+        /// What was tried and what it said.
+        detail: String,
+    },
+    /// Something worth showing that changes nothing: an unreadable line, a dropped one.
+    Notice {
+        /// For people.
+        text: String,
+    },
+}
+
+/// The end of a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnEnded {
+    /// How it went.
+    pub outcome: TurnOutcome,
+    /// The final answer as text, when the protocol has one.
+    pub text: String,
+    /// False when this end does not belong to the message in flight (Claude's result for a
+    /// task notification): the message stays in flight.
+    pub answers: bool,
+}
+
+/// How a turn went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnOutcome {
+    /// To its natural end.
+    Completed,
+    /// Into an error.
+    Failed {
+        /// What the agent said.
+        error: String,
+    },
+    /// Somebody interrupted it.
+    Interrupted,
+}
+
+/// Work outside a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busy {
+    /// Unique among what is under way.
+    pub key: String,
+    /// Compaction, or a command.
+    pub kind: BusyKind,
+    /// For people.
+    pub what: String,
+}
+
+/// Kinds of work outside a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BusyKind {
+    /// The conversation is being made shorter.
+    Compaction,
+    /// A command of the agent's protocol.
+    Command,
+}
+
+/// A person is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The agent's id for it.
+    pub id: String,
+    /// May I, or which?
+    pub kind: AskKind,
+    /// One line for people.
+    pub title: String,
+    /// All of it, as the agent sent it, bounded.
+    pub detail: String,
+}
+
+/// What sort of answer is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskKind {
+    /// Yes or no.
+    Approval,
+    /// Words.
+    Question,
+}
+
+/// A person's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Go ahead.
+    Allow,
+    /// Do not.
+    Deny,
+    /// The answer to a question.
+    Text(String),
+}
+
+/// How the agent's conversation is found again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conversation {
+    /// The agent's own id for it.
+    pub native_id: String,
+    /// Where the agent keeps it, when the adapter knows.
+    pub path: Option<String>,
+    /// True once the agent can resume it: at least one acknowledged turn is on its disk.
+    pub resumable: bool,
+}
+
+/// The background tasks the agent says are running: the whole set, replacing the former.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRoster {
+    /// The launch that says so.
+    pub incarnation: Incarnation,
+    /// All of them; empty: none.
+    pub tasks: Vec<Task>,
+}
+
+/// One background task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// The agent's name for it.
+    pub id: String,
+    /// `local_bash`, `local_agent`, a status key: the agent's word.
+    pub kind: String,
+    /// For people; bounded, without control characters.
+    pub description: String,
+    /// A watcher that is always there; it does not hold.
+    pub ambient: bool,
+}
+
+/// Time has passed. It carries no decision: the session compares its deadlines with the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleTick;
+
+/// End the session's process, in one of four ways.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Which way.
+    pub how: StopHow,
+    /// Who asks.
+    pub by: Who,
+}
+
+/// The ways to end a process. Never overload one with another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopHow {
+    /// Free its memory, keep the session; refused while something holds it.
+    Release,
+    /// The daemon ends: interrupt once, wait a little, end the tree; keep everything.
+    Shutdown,
+    /// End the process and cancel its work; the conversation can be resumed.
+    Stop,
+    /// Stop, and forget the session.
+    Remove,
+}
+
+/// Start the session's process without a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wake {
+    /// Begin a new conversation if the old one cannot be resumed. Never done unasked.
+    pub fresh: bool,
+    /// Who asks.
+    pub by: Who,
+}
+
+/// Interrupt the running turn by the agent's protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interrupt {
+    /// Who asks.
+    pub by: Who,
+}
+
+/// A person's answer to an [`Ask`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerAsk {
+    /// The id it was asked with.
+    pub id: String,
+    /// The answer.
+    pub answer: Answer,
+    /// Who answers.
+    pub by: Who,
+}
+
+/// A message was accepted and is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageQueued {
+    /// Which.
+    pub message: MessageId,
+}
+
+/// A queued message was written to the agent, or could not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivered {
+    /// The launch it was written to.
+    pub incarnation: Incarnation,
+    /// Which message.
+    pub message: MessageId,
+    /// `Written`, or why not.
+    pub result: DeliveryResult,
+}
+
+/// How far a delivery got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeliveryResult {
+    /// All of it is in the agent's pipe.
+    Written,
+    /// Not one byte was written: it can be delivered to the next process.
+    NotWritten,
+    /// A part was written: whether the agent acts on it is unknown.
+    PartlyWritten,
+    /// The message no longer waits (it was cancelled, or delivered before): nothing to do.
+    Void,
+}
+
+/// The registry lets the session start its process now (`max_starting`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartGranted;
+
+/// The agent's process runs under its keeper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launched {
+    /// Which launch.
+    pub incarnation: Incarnation,
+    /// The agent process.
+    pub agent: BootedIdentity,
+    /// The keeper above it.
+    pub keeper: BootedIdentity,
+}
+
+/// The agent could not be started at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchFailed {
+    /// Which launch.
+    pub incarnation: Incarnation,
+    /// What was being done, to what, and what the system said.
+    pub error: String,
+    /// False when another try cannot help: the folder or the program is missing.
+    pub retry: bool,
+}
+
+/// The agent process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildExited {
+    /// Which launch.
+    pub incarnation: Incarnation,
+    /// How; `None` when its keeper vanished and nobody can tell.
+    pub status: Option<ExitStatus>,
+    /// The last lines of its stderr, redacted.
+    pub stderr_tail: String,
+}
+
+/// The keeper collected its last child: nothing of the tree is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeEmptied {
+    /// Which launch.
+    pub incarnation: Incarnation,
+}

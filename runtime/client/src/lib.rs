@@ -1,0 +1,315 @@
+//! Talks to a running Drowse: every request of its HTTP API as a typed method.
+//!
+//! Fed by the command line and by programs that embed it; it needs a Tokio runtime around it and
+//! nothing else. Each call has its own connection and a deadline; nothing is repeated behind the
+//! caller's back, and an error always says whether the request may have been carried out.
+//! Invariant: what comes from the other side is bounded, so a mad daemon cannot fill our memory.
+//! It does not start a daemon, and knows no terminal.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), drowse_client::ClientError> {
+//! use drowse_messages::SessionEvent;
+//!
+//! let client = drowse_client::Client::unix("/run/user/1000/drowse/drowse.sock");
+//! let mut events = client.send_streaming("fix-tests", "make them pass", None).await?;
+//! while let Some(event) = events.next().await? {
+//!     if let SessionEvent::Output { text, .. } = event.what {
+//!         drop(text);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod call;
+mod error;
+mod sse;
+mod stream;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use drowse_messages::{
+    Answer, AskReply, Event, MessageId, NewMessage, NewSession, SavedMessage, Sent, SessionPage,
+    SessionReport, SessionState, StatusReport, WakeSession,
+};
+use hyper::Method;
+
+pub use crate::call::{ANSWER_BYTES_MAX, CALL_DEADLINE, CONNECT_DEADLINE};
+use crate::call::{Call, Place};
+pub use crate::error::{ClientError, Problem, Transport};
+pub use crate::sse::{EVENT_BYTES_MAX, LINE_BYTES_MAX};
+pub use crate::stream::{EventStream, HEARTBEAT_DEADLINE};
+
+/// A way to one daemon. Cheap to clone; it holds no connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    place: Place,
+}
+
+/// Which part of the list of sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListQuery {
+    /// [`SessionPage::next`] of the page before; `None`: from the start.
+    pub after: Option<String>,
+    /// At most this many; `None`: as many as the daemon likes to give at once.
+    pub limit: Option<usize>,
+    /// Only those in this state.
+    pub state: Option<SessionState>,
+    /// Only those of this agent.
+    pub agent: Option<String>,
+}
+
+/// Which events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventsQuery {
+    /// Only those of this session (id, unique prefix or name).
+    pub session: Option<String>,
+    /// Kept events after this number first; `None`: only what happens from now on.
+    pub after: Option<u64>,
+}
+
+impl Client {
+    /// The daemon behind a Unix socket. Nothing is connected yet.
+    #[must_use]
+    pub fn unix(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            place: Place::Unix(socket.into()),
+        }
+    }
+
+    /// The daemon behind a TCP address, with the text of its token file.
+    #[must_use]
+    pub fn tcp(addr: SocketAddr, token: impl Into<String>) -> Self {
+        Self {
+            place: Place::Tcp {
+                addr,
+                token: token.into().trim().to_owned(),
+            },
+        }
+    }
+
+    fn get(&self, path: impl Into<String>) -> Call<'_> {
+        Call::new(&self.place, Method::GET, path.into())
+    }
+
+    fn post(&self, path: impl Into<String>) -> Call<'_> {
+        Call::new(&self.place, Method::POST, path.into())
+    }
+
+    /// `GET /readyz`: true once the daemon takes requests, false while it starts or ends.
+    ///
+    /// # Errors
+    /// Only [`ClientError::Transport`].
+    pub async fn ready(&self) -> Result<bool, ClientError> {
+        self.get("/readyz").succeeds().await
+    }
+
+    /// `GET /livez`: true while the daemon is alive.
+    ///
+    /// # Errors
+    /// Only [`ClientError::Transport`].
+    pub async fn live(&self) -> Result<bool, ClientError> {
+        self.get("/livez").succeeds().await
+    }
+
+    /// `GET /metrics`: the OpenMetrics text.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        self.get("/metrics").text().await
+    }
+
+    /// `GET /v1/status`: the daemon as a whole.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn status(&self) -> Result<StatusReport, ClientError> {
+        self.get("/v1/status").json().await
+    }
+
+    /// `GET /v1/sessions`: one page, awake ones first.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn sessions(&self, query: &ListQuery) -> Result<SessionPage, ClientError> {
+        self.get("/v1/sessions")
+            .query("after", query.after.as_deref())
+            .query("limit", query.limit)
+            .query("state", query.state.map(SessionState::code))
+            .query("agent", query.agent.as_deref())
+            .json()
+            .await
+    }
+
+    /// `POST /v1/sessions`: opens a session; no process is started by it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn open(&self, new: &NewSession) -> Result<SessionReport, ClientError> {
+        self.post("/v1/sessions").body(new)?.json().await
+    }
+
+    /// `GET /v1/sessions/{id}`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn session(&self, session: &str) -> Result<SessionReport, ClientError> {
+        self.get(session_path(session, "")?).json().await
+    }
+
+    /// `POST /v1/sessions/{id}/messages`: returns once the message is on disk. The same `key`
+    /// again is the same message.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn send(
+        &self,
+        session: &str,
+        text: &str,
+        key: Option<&str>,
+    ) -> Result<Sent, ClientError> {
+        self.message_call(session, text, key)?.json().await
+    }
+
+    /// The same, followed by all that becomes of the message, up to its final state.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn send_streaming(
+        &self,
+        session: &str,
+        text: &str,
+        key: Option<&str>,
+    ) -> Result<EventStream, ClientError> {
+        self.message_call(session, text, key)?.events().await
+    }
+
+    fn message_call(
+        &self,
+        session: &str,
+        text: &str,
+        key: Option<&str>,
+    ) -> Result<Call<'_>, ClientError> {
+        let text = text.to_owned();
+        Ok(self
+            .post(session_path(session, "/messages")?)
+            .header(drowse_messages::IDEMPOTENCY_KEY, key)
+            .body(&NewMessage { text })?)
+    }
+
+    /// `GET /v1/sessions/{id}/messages`: the newest `limit` messages, oldest first.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn messages(
+        &self,
+        session: &str,
+        limit: usize,
+    ) -> Result<Vec<SavedMessage>, ClientError> {
+        let call = self.get(session_path(session, "/messages")?);
+        call.query("limit", Some(limit)).json().await
+    }
+
+    /// `GET /v1/messages/{n}`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn message(&self, message: MessageId) -> Result<SavedMessage, ClientError> {
+        self.get(format!("/v1/messages/{message}")).json().await
+    }
+
+    /// `GET /v1/sessions/{id}/log`: the newest `limit` kept events of the session, oldest first.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn log(&self, session: &str, limit: usize) -> Result<Vec<Event>, ClientError> {
+        let call = self.get(session_path(session, "/log")?);
+        call.query("limit", Some(limit)).json().await
+    }
+
+    /// `GET /v1/events`: how things stand, then what happens, until the daemon ends.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn events(&self, query: &EventsQuery) -> Result<EventStream, ClientError> {
+        self.get("/v1/events")
+            .query("session", query.session.as_deref())
+            .query("after", query.after)
+            .events()
+            .await
+    }
+
+    /// `POST /v1/sessions/{id}/release`: returns when the order is accepted.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `held` when something holds the session.
+    pub async fn release(&self, session: &str) -> Result<(), ClientError> {
+        self.order(session, "/release").await
+    }
+
+    /// `POST /v1/sessions/{id}/stop`: returns when the order is accepted.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn stop(&self, session: &str) -> Result<(), ClientError> {
+        self.order(session, "/stop").await
+    }
+
+    /// `POST /v1/sessions/{id}/interrupt`: returns when the order is accepted.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn interrupt(&self, session: &str) -> Result<(), ClientError> {
+        self.order(session, "/interrupt").await
+    }
+
+    /// `POST /v1/sessions/{id}/wake`: returns when the order is accepted.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `cannot_resume` when only `fresh` would help.
+    pub async fn wake(&self, session: &str, fresh: bool) -> Result<(), ClientError> {
+        let call = self.post(session_path(session, "/wake")?);
+        call.body(&WakeSession { fresh })?.done().await
+    }
+
+    /// `DELETE /v1/sessions/{id}`: returns when the order is accepted.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn remove(&self, session: &str) -> Result<(), ClientError> {
+        let path = session_path(session, "")?;
+        Call::new(&self.place, Method::DELETE, path).done().await
+    }
+
+    /// `POST /v1/sessions/{id}/asks/{ask}`: answers what the agent asks.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `not_pending` when it does not ask any more.
+    pub async fn answer(
+        &self,
+        session: &str,
+        ask: &str,
+        answer: Answer,
+    ) -> Result<(), ClientError> {
+        let path = session_path(session, "/asks/")? + &call::encoded(ask);
+        self.post(path).body(&AskReply { answer })?.done().await
+    }
+
+    async fn order(&self, session: &str, verb: &str) -> Result<(), ClientError> {
+        self.post(session_path(session, verb)?).done().await
+    }
+}
+
+/// The path of one session's resource. An empty name would turn it into the path of the list.
+fn session_path(session: &str, rest: &str) -> Result<String, Transport> {
+    if session.is_empty() {
+        return Err(Transport::NotSent {
+            request: "/v1/sessions/{id}".to_owned(),
+            detail: "the session's name is empty".to_owned(),
+        });
+    }
+    Ok(format!("/v1/sessions/{}{rest}", call::encoded(session)))
+}

@@ -1,0 +1,105 @@
+//! Adapters: one protocol each. What to launch, what a line means, what to write.
+//!
+//! An [`Adapter`] is a stateless factory; an [`Observer`] follows one backend. Both are pure: no
+//! clock, no file, no process. Fed by the backend's link, line by line, in both directions; what
+//! it understood goes to the session as [`Fact`]s, and whatever it does not know is passed over:
+//! an unknown line never ends a session.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use drowse_messages::{
+    AgentStatus, Answer, Conversation, Name, Recipe, Task,
+};
+
+mod claude;
+mod pi;
+mod raw;
+mod text;
+
+pub use claude::Claude;
+pub use pi::Pi;
+pub use raw::Raw;
+
+/// Which way a line went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Written to the agent.
+    In,
+    /// Said by the agent.
+    Out,
+}
+
+/// What a line meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// See [`AgentStatus`].
+    Status(AgentStatus),
+    /// All background tasks there are now.
+    Roster(Vec<Task>),
+    /// A piece of the answer, for whoever watches.
+    Output(String),
+}
+
+/// What came of one line: facts for the session, lines to write in return. Lines end in `\n`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// In the order they hold.
+    pub facts: Vec<Fact>,
+    /// In the order they are to be written.
+    pub write: Vec<Vec<u8>>,
+}
+
+/// A program to start.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Program and arguments; the program is looked up in the plan's own PATH.
+    pub argv: Vec<String>,
+    /// Its whole environment.
+    pub env: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and environment hold secrets.
+        f.debug_struct("Plan").field("program", &self.argv.first()).finish_non_exhaustive()
+    }
+}
+
+/// A protocol.
+pub trait Adapter: Send + Sync + fmt::Debug {
+    /// Its name in the configuration (`protocol = "claude"`).
+    fn protocol(&self) -> Name;
+    /// Names of the programs it speaks to when nothing is configured, looked for on PATH; the
+    /// first part is the agent's name, the second its command.
+    fn known_agents(&self) -> Vec<(Name, Vec<String>)> {
+        Vec::new()
+    }
+    /// True when a conversation outlives its process: only then is a session ever released.
+    fn can_resume(&self) -> bool;
+    /// True when the agent reports its background tasks, so that a start begins with an unknown
+    /// roster.
+    fn reports_tasks(&self) -> bool;
+    /// What to start: the recipe with this protocol's arguments, for a conversation to resume or
+    /// (`None`) to begin. `fresh_id` is a new random UUID, for agents whose id can be chosen.
+    fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, fresh_id: &str) -> Plan;
+    /// Follows one backend started by such a plan.
+    fn observe(&self, conversation: Option<&Conversation>, fresh_id: &str) -> Box<dyn Observer>;
+}
+
+/// Follows one backend.
+pub trait Observer: Send + fmt::Debug {
+    /// Called once, after the launch: what to write first. A protocol without a handshake reports
+    /// `Ready` here.
+    fn open(&mut self) -> Seen;
+    /// One line without its end, exactly as it went by.
+    fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen;
+    /// How to say this to the agent.
+    fn prompt(&mut self, text: &str) -> Seen;
+    /// How to interrupt the turn.
+    fn interrupt(&mut self) -> Seen;
+    /// How to answer what it asked; an unknown id writes nothing.
+    fn answer(&mut self, id: &str, answer: &Answer) -> Seen;
+    /// How to say goodbye; stdin is closed after it.
+    fn close(&mut self) -> Seen;
+}
