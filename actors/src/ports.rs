@@ -9,17 +9,19 @@ use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    Accepted, BootedIdentity, Conversation, Event, Incarnation, LimitOverrides, Limits,
-    MessageId, MessageState, MonoTime, Name, ProcIdentity, Profile, Progress, ReapReport,
-    ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId, SessionState,
-    Usage, WallTime,
+    Accepted, BootedIdentity, Conversation, Event, Incarnation, LimitOverrides, Limits, MessageId,
+    MessageState, MonoTime, Name, ProcIdentity, Profile, Progress, ReapReport, ReapRequest, Recipe,
+    Running, SavedMessage, SavedSession, SendMessage, SessionId, SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
+use drowse_policy::session::AgentTraits;
 
 use crate::session::Facts;
 
@@ -65,8 +67,10 @@ pub trait ProcessTrees: Send + Sync + fmt::Debug {
     /// Takes one step on a tree; `answer` is called exactly once, from another thread.
     fn reap(&self, request: ReapRequest, answer: Box<dyn FnOnce(ReapReport) + Send>);
     /// Processes and memory below each keeper.
-    fn measure(&self, keepers: Vec<(SessionId, ProcIdentity)>)
-    -> Pending<BTreeMap<SessionId, Usage>>;
+    fn measure(
+        &self,
+        keepers: Vec<(SessionId, ProcIdentity)>,
+    ) -> Pending<BTreeMap<SessionId, Usage>>;
     /// Ends what an earlier daemon left behind: the tree of this keeper and the keeper, if they
     /// are still the same processes of the same boot. Says for people what was found.
     fn end_leftover(&self, running: Running) -> Pending<String>;
@@ -187,6 +191,23 @@ pub trait Store: Send + Sync + fmt::Debug {
 pub trait Catalog: Send + Sync + fmt::Debug {
     /// The limits of a session.
     fn limits(&self, agent: &Name, cwd: &Path, session: &LimitOverrides) -> Limits;
+    /// What policy must know of the adapter of a protocol; `None`: there is no such adapter.
+    fn traits(&self, protocol: &Name) -> Option<AgentTraits>;
     /// How many backends may be starting at once.
     fn starting_max(&self) -> usize;
+}
+
+/// All ports, as an actor carries them.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The disk.
+    pub store: Arc<dyn Store>,
+    /// The trees.
+    pub trees: Arc<dyn ProcessTrees>,
+    /// The configuration.
+    pub catalog: Arc<dyn Catalog>,
+    /// The backends. They live on the arbiter of the core actors.
+    pub backends: Rc<dyn Backends>,
 }

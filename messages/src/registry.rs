@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hold::{HoldLifted, HoldTaken};
-use crate::id::{MessageId, Name};
+use crate::id::{MessageId, Name, SessionId};
 use crate::limits::LimitOverrides;
 use crate::reason::Who;
 use crate::saved::Recipe;
@@ -12,6 +12,8 @@ use crate::session::{AnswerAsk, Interrupt, Stop, Wake};
 /// Open a session. It is written down; no process is started before its first message or a wake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenSession {
+    /// Its id, random, made by whoever opens it.
+    pub id: SessionId,
     /// Its name; must be free. `None`: its id is its name.
     pub name: Option<Name>,
     /// How its agent is started, complete.

@@ -72,6 +72,20 @@ pub struct Progress {
     pub last_error: Option<String>,
 }
 
+impl Default for Progress {
+    /// A session that was never started.
+    fn default() -> Self {
+        Self {
+            state: SessionState::New,
+            incarnation: Incarnation::default(),
+            running: None,
+            conversation: None,
+            end: None,
+            last_error: None,
+        }
+    }
+}
+
 /// Processes of a live backend, so that a later daemon can find them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {

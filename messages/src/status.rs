@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldKind;
 use crate::id::{HoldId, Incarnation, Name, SessionId};
+use crate::process::ProcIdentity;
 use crate::reason::EndReport;
+use crate::saved::{Profile, Progress, SavedSession};
 use crate::session::{Ask, Conversation, Task};
 use crate::time::{WallTime, millis};
 
@@ -171,7 +173,7 @@ pub struct AwakeReport {
     pub agent_pid: Option<i32>,
     /// The keeper above it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keeper_pid: Option<i32>,
+    pub keeper: Option<ProcIdentity>,
     /// Evidence, newest first: what was seen, and how long ago.
     #[serde(default)]
     pub evidence: Vec<Evidence>,
@@ -235,8 +237,16 @@ pub struct SessionReport {
 impl SessionReport {
     /// The report of a session as the store has it: asleep.
     #[must_use]
-    pub fn asleep(saved: &crate::saved::SavedSession) -> Self {
-        let (profile, progress) = (&saved.profile, &saved.progress);
+    pub fn asleep(saved: &SavedSession) -> Self {
+        let mut report = Self::new(&saved.profile, saved.progress.clone(), saved.queued.len());
+        report.state_since = saved.state_since;
+        report.last_active = saved.last_active;
+        report
+    }
+
+    /// A report without its wall-clock times and without what only an awake session has.
+    #[must_use]
+    pub fn new(profile: &Profile, progress: Progress, queued: usize) -> Self {
         Self {
             id: profile.id,
             name: profile.name.clone(),
@@ -244,14 +254,14 @@ impl SessionReport {
             protocol: profile.recipe.protocol.clone(),
             cwd: profile.recipe.cwd.clone(),
             state: progress.state,
-            state_since: saved.state_since,
+            state_since: profile.created,
             created: profile.created,
-            last_active: saved.last_active,
+            last_active: profile.created,
             incarnation: progress.incarnation,
-            queued: saved.queued.len(),
-            conversation: progress.conversation.clone(),
-            end: progress.end.clone(),
-            last_error: progress.last_error.clone(),
+            queued,
+            conversation: progress.conversation,
+            end: progress.end,
+            last_error: progress.last_error,
             awake: None,
         }
     }

@@ -129,6 +129,4 @@ pub enum Effect {
     Refuse(Refusal),
     /// Nothing is to be done for this session until somebody wants something: its actor may go.
     Sleep,
-    /// The session is over; its actor goes.
-    Finish,
 }

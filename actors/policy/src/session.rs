@@ -292,7 +292,7 @@ impl Session {
     /// whether the actor is still needed.
     fn conclude(&mut self, fx: &mut Vec<Effect>) {
         if matches!(self.phase, Phase::Ended) {
-            fx.push(Effect::Finish);
+            fx.push(Effect::Sleep);
             return;
         }
         let (from, to) = (self.saved.state, self.state());
@@ -345,12 +345,10 @@ impl Session {
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         match self.phase {
-            Phase::Dormant | Phase::Released | Phase::Failing => true,
-            Phase::Starting(_)
-            | Phase::Working(..)
-            | Phase::Resting(..)
-            | Phase::Ending(_)
-            | Phase::Ended => false,
+            Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => true,
+            Phase::Starting(_) | Phase::Working(..) | Phase::Resting(..) | Phase::Ending(_) => {
+                false
+            }
         }
     }
 

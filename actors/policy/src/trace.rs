@@ -108,7 +108,6 @@ pub fn effect_in_words(effect: &Effect) -> String {
         Effect::Publish(event) => format!("!{}", event_in_words(event)),
         Effect::Refuse(refusal) => format!("refuse({})", refusal.code()),
         Effect::Sleep => "sleep".to_owned(),
-        Effect::Finish => "finish".to_owned(),
     }
 }
 

@@ -12,13 +12,14 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChildExited, EndReport, ExitStatus, MessageId, MessageState, MonoTime, Order,
-    ProcReport, ReapReport, ReapRequest, ReapStep, Reason, Running, SessionEvent, StopHow,
-    Survivor, Who,
+    AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, MessageId,
+    MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep, Running,
+    SessionEvent, Survivor,
 };
 
-use super::live::{Live, Turn, end_turn};
-use super::starting::{self, Starting};
+use super::live::Live;
+use super::purpose::Purpose;
+use super::turn::{self, Turn};
 use super::{Cx, Phase, orders};
 use crate::effect::{BackendOrder, Effect, Input};
 
@@ -30,62 +31,6 @@ pub const STUCK_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// How long the reaper may take over an answer before the ladder goes on without it. 20 s: above
 /// the reaper's own bound, so this is a last resort.
 const REAP_ANSWER_MAX: Duration = Duration::from_secs(20);
-
-/// What the teardown is for, and so what follows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Goal {
-    /// Free the memory; the session can be woken.
-    Release(Reason),
-    /// The start failed; the next try follows, or none.
-    StartFailed { error: String, retry: bool },
-    /// The agent ended by itself; what it left behind is ended.
-    Crash { status: Option<ExitStatus> },
-    /// The daemon ends.
-    Shutdown,
-    /// Somebody stopped it.
-    Stop,
-    /// Somebody removed it.
-    Remove,
-}
-
-impl Goal {
-    pub(super) fn of(how: StopHow) -> Self {
-        match how {
-            StopHow::Release => Self::Release(Reason::Manual),
-            StopHow::Shutdown => Self::Shutdown,
-            StopHow::Stop => Self::Stop,
-            StopHow::Remove => Self::Remove,
-        }
-    }
-
-    pub(super) fn reason(&self) -> Reason {
-        match self {
-            Self::Release(reason) => *reason,
-            Self::StartFailed { .. } => Reason::StartFailed,
-            Self::Crash { status } => Reason::Crashed { status: *status },
-            Self::Shutdown => Reason::DaemonShutdown,
-            Self::Stop => Reason::Stopped,
-            Self::Remove => Reason::Removed,
-        }
-    }
-
-    /// A teardown under way takes a weightier goal over, never a lighter one.
-    pub(super) fn weight(&self) -> u8 {
-        self.reason().weight()
-    }
-
-    /// True for what people know as a release; the rest is a stop.
-    pub(super) fn is_release(&self) -> bool {
-        match self {
-            Self::Release(_) => true,
-            Self::StartFailed { .. }
-            | Self::Crash { .. }
-            | Self::Shutdown
-            | Self::Stop
-            | Self::Remove => false,
-        }
-    }
-}
 
 /// Where on the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,13 +48,12 @@ enum Rung {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     running: Running,
-    goal: Goal,
-    by: Who,
+    purpose: Purpose,
     rung: Rung,
     /// When this rung is given up.
     until: MonoTime,
-    /// The reaper owes an answer.
-    awaited: bool,
+    /// The reaper owes an answer, which is waited for until then.
+    awaited: Option<MonoTime>,
     /// The turn that still ran.
     turn: Option<Turn>,
     exited: bool,
@@ -119,32 +63,53 @@ pub(super) struct Ending {
     reaped: Vec<ProcReport>,
     survivors: Vec<Survivor>,
     stderr_tail: String,
-    /// Somebody wants it back.
-    wake: Option<bool>,
 }
 
 impl Ending {
     /// Begins to end a live tree.
     pub(super) fn begin(
-        mut live: Box<Live>,
-        goal: Goal,
-        by: Who,
+        live: Box<Live>,
+        purpose: Purpose,
         turn: Option<Turn>,
         cx: &mut Cx<'_>,
     ) -> Phase {
+        Phase::Ending(Self::enter_ladder(live, purpose, turn, cx))
+    }
+
+    /// Begins to end what is left after the agent, or all of its tree, ended by itself.
+    pub(super) fn begin_after(
+        end: &Input,
+        live: Box<Live>,
+        purpose: Purpose,
+        turn: Option<Turn>,
+        cx: &mut Cx<'_>,
+    ) -> Phase {
+        let mut ending = Self::enter_ladder(live, purpose, turn, cx);
+        if let Input::ChildExited(exited) = end {
+            ending.note_exit(exited);
+        }
+        ending.emptied = matches!(end, Input::TreeEmptied(_));
+        Phase::Ending(ending)
+    }
+
+    fn enter_ladder(
+        mut live: Box<Live>,
+        purpose: Purpose,
+        turn: Option<Turn>,
+        cx: &mut Cx<'_>,
+    ) -> Box<Self> {
         live.void_asks(cx);
         cx.common.leases.clear();
         cx.publish(SessionEvent::Ending {
-            reason: goal.reason(),
-            by: by.clone(),
+            reason: purpose.reason(),
+            by: purpose.by().clone(),
         });
         let mut ending = Box::new(Self {
             running: live.running().clone(),
-            goal,
-            by,
+            purpose,
             rung: Rung::Snapshot,
             until: cx.now,
-            awaited: false,
+            awaited: None,
             turn,
             exited: false,
             status: None,
@@ -153,28 +118,9 @@ impl Ending {
             reaped: Vec::new(),
             survivors: Vec::new(),
             stderr_tail: String::new(),
-            wake: None,
         });
         ending.reap(Rung::Snapshot, ReapStep::Snapshot, SNAPSHOT_MAX, cx);
-        Phase::Ending(ending)
-    }
-
-    /// Begins to end what an agent that is already dead, or deaf, left behind.
-    pub(super) fn begin_dead(
-        live: Box<Live>,
-        goal: Goal,
-        turn: Option<Turn>,
-        exited: Option<&ChildExited>,
-        cx: &mut Cx<'_>,
-    ) -> Phase {
-        let phase = Self::begin(live, goal, Who::Outside, turn, cx);
-        match (phase, exited) {
-            (Phase::Ending(mut ending), Some(exited)) => {
-                ending.note_exit(exited);
-                Phase::Ending(ending)
-            }
-            (phase, _) => phase,
-        }
+        ending
     }
 
     pub(super) fn running(&self) -> &Running {
@@ -186,15 +132,15 @@ impl Ending {
     }
 
     pub(super) fn deadline(&self) -> MonoTime {
-        self.until
+        self.awaited.unwrap_or(self.until)
     }
 
-    pub(super) fn is_release(&self) -> bool {
-        self.goal.is_release()
+    pub(super) fn purpose(&self) -> &Purpose {
+        &self.purpose
     }
 
     pub(super) fn in_words(&self) -> String {
-        format!("{} ({:?})", self.goal.reason(), self.rung).to_lowercase()
+        format!("{} ({:?})", self.purpose.reason(), self.rung).to_lowercase()
     }
 
     pub(super) fn on(mut self: Box<Self>, input: &Input, cx: &mut Cx<'_>) -> Phase {
@@ -203,30 +149,69 @@ impl Ending {
             Input::TreeEmptied(_) => self.emptied = true,
             Input::ReapReport(report) => return self.on_report(report, cx),
             Input::IdleTick(_) => {
-                if self.awaited && cx.now >= self.until && self.rung != Rung::Terminate {
-                    self.awaited = false;
-                }
+                // An answer that is lost must not keep a tree alive.
+                self.awaited = self.awaited.filter(|given_up| cx.now < *given_up);
             }
-            Input::StatusChanged(changed) => {
-                if let AgentStatus::TurnEnded(ended) = &changed.status
-                    && let Some(turn) = self.turn.take()
-                {
-                    end_turn(&turn, ended, cx);
-                }
-            }
+            Input::StatusChanged(changed) => self.on_status(&changed.status, cx),
             Input::Activity(activity) => super::publish_output(&activity.kind, self.message(), cx),
             Input::Order(order) => self.on_order(order, cx),
+            Input::Delivered(delivered) => self.on_delivered(*delivered, cx),
             Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
-            // Its tasks end with it; messages wait in the inbox.
+            Input::MessageQueued(_) => self.purpose.note_message(),
+            // Its tasks end with it. The rest speaks of starts.
             Input::TaskRoster(_)
-            | Input::MessageQueued(_)
-            | Input::Delivered(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
             | Input::LimitsChanged(_) => {}
         }
         self.advance(cx);
         Phase::Ending(self)
+    }
+
+    /// A turn may still come to its end, and say where its conversation is.
+    fn on_status(&mut self, status: &AgentStatus, cx: &mut Cx<'_>) {
+        match status {
+            AgentStatus::TurnEnded(ended) => {
+                if let Some(turn) = self.turn.take_if(|turn| turn.is_ended_by(ended)) {
+                    turn::end(&turn, ended, cx);
+                }
+            }
+            AgentStatus::Conversation(conversation) => {
+                cx.common.conversation = Some(conversation.clone());
+            }
+            AgentStatus::Notice { text } => cx.publish(SessionEvent::Notice { text: text.clone() }),
+            AgentStatus::Ready
+            | AgentStatus::TurnStarted
+            | AgentStatus::BusyStarted(_)
+            | AgentStatus::BusyEnded { .. }
+            | AgentStatus::Asked(_)
+            | AgentStatus::Settled { .. }
+            | AgentStatus::Scheduled { .. }
+            | AgentStatus::Unscheduled { .. }
+            | AgentStatus::CannotResume { .. } => {}
+        }
+    }
+
+    /// A message that did not reach the agent is not lost with it.
+    fn on_delivered(&mut self, delivered: Delivered, cx: &mut Cx<'_>) {
+        let unheard = match delivered.result {
+            DeliveryResult::NotWritten | DeliveryResult::Void => true,
+            DeliveryResult::Written | DeliveryResult::PartlyWritten => false,
+        };
+        if !unheard || self.message() != Some(delivered.message) {
+            return;
+        }
+        let turn = self.turn.take();
+        if delivered.result == DeliveryResult::NotWritten
+            && let Some(turn) = turn
+        {
+            if self.purpose.cancels() {
+                let why = self.purpose.reason().to_string();
+                cx.settle(delivered.message, MessageState::Cancelled, &why);
+            } else {
+                turn::put_back(&turn, cx);
+            }
+        }
     }
 
     fn note_exit(&mut self, exited: &ChildExited) {
@@ -239,19 +224,12 @@ impl Ending {
 
     fn on_order(&mut self, order: &Order, cx: &mut Cx<'_>) {
         match order {
-            Order::Stop(stop) => {
-                orders::cancel_for(stop.how, cx);
-                let goal = Goal::of(stop.how);
-                if goal.weight() > self.goal.weight() {
-                    (self.goal, self.by) = (goal, stop.by.clone());
-                    self.wake = None;
-                }
-            }
-            Order::Wake(wake) => self.wake = Some(wake.fresh),
+            Order::Stop(stop) => self.purpose.join(stop, cx),
+            Order::Wake(wake) => self.purpose.wake(wake.fresh),
             Order::Answer(answer) => orders::refuse_answer(answer, cx),
             Order::LiftHold(_) => {}
             Order::Interrupt(_) | Order::TakeHold(_) => {
-                let state = if self.is_release() {
+                let state = if self.purpose.is_release() {
                     "releasing"
                 } else {
                     "stopping"
@@ -261,46 +239,34 @@ impl Ending {
         }
     }
 
-    /// Takes the next rung when this one has done its work or its time is up.
+    /// Takes the next rung when this one has done its work or its time is up. Nothing is asked of
+    /// the reaper while it owes an answer.
     fn advance(&mut self, cx: &mut Cx<'_>) {
         let late = cx.now >= self.until;
+        let gone = self.exited || self.emptied;
         match self.rung {
-            Rung::Snapshot => {
-                if !self.awaited {
-                    self.after_snapshot(cx);
-                }
-            }
+            _ if self.awaited.is_some() => {}
+            Rung::Snapshot => self.after_snapshot(cx),
+            Rung::Interrupt if gone => self.terminate(cx),
             Rung::Interrupt => {
-                if self.exited || self.emptied {
-                    self.terminate(cx);
-                } else if self.turn.is_none() || late {
+                if self.turn.is_none() || late {
                     self.close(cx);
                 }
             }
             Rung::Close => {
-                if self.exited || self.emptied || late {
+                if gone || late {
                     self.terminate(cx);
                 }
             }
-            Rung::Terminate => {
-                if self.awaited {
-                    // Nothing is asked of the reaper before it answered.
-                } else if self.emptied {
-                    self.verify(cx);
-                } else if late {
-                    self.reap(Rung::Kill, ReapStep::Kill, REAP_ANSWER_MAX, cx);
+            Rung::Terminate if self.emptied => self.verify(cx),
+            // A verification without an answer proves nothing: it is asked for again.
+            Rung::Verify => self.verify(cx),
+            Rung::Terminate | Rung::Stuck => {
+                if late {
+                    self.kill(cx);
                 }
             }
-            Rung::Kill | Rung::Verify => {
-                if !self.awaited && late {
-                    self.reap(Rung::Kill, ReapStep::Kill, REAP_ANSWER_MAX, cx);
-                }
-            }
-            Rung::Stuck => {
-                if late || self.emptied {
-                    self.reap(Rung::Kill, ReapStep::Kill, REAP_ANSWER_MAX, cx);
-                }
-            }
+            Rung::Kill => self.kill(cx),
         }
     }
 
@@ -325,9 +291,13 @@ impl Ending {
         if self.emptied {
             self.verify(cx);
         } else {
-            let grace = cx.common.limits.term_grace;
-            self.reap(Rung::Terminate, ReapStep::Terminate, grace, cx);
+            self.reap(Rung::Terminate, ReapStep::Terminate, REAP_ANSWER_MAX, cx);
+            self.until = cx.now.after(cx.common.limits.term_grace);
         }
+    }
+
+    fn kill(&mut self, cx: &mut Cx<'_>) {
+        self.reap(Rung::Kill, ReapStep::Kill, REAP_ANSWER_MAX, cx);
     }
 
     fn verify(&mut self, cx: &mut Cx<'_>) {
@@ -339,9 +309,9 @@ impl Ending {
         self.until = cx.now.after(at_most);
     }
 
-    fn reap(&mut self, rung: Rung, step: ReapStep, at_most: Duration, cx: &mut Cx<'_>) {
-        self.enter(rung, at_most, cx);
-        self.awaited = true;
+    fn reap(&mut self, rung: Rung, step: ReapStep, answer_max: Duration, cx: &mut Cx<'_>) {
+        self.enter(rung, answer_max, cx);
+        self.awaited = Some(self.until);
         cx.fx.push(Effect::Reap(ReapRequest {
             session: cx.common.id,
             incarnation: cx.common.incarnation,
@@ -361,7 +331,7 @@ impl Ending {
         if report.step != expected {
             return Phase::Ending(self);
         }
-        self.awaited = false;
+        self.awaited = None;
         match report.step {
             ReapStep::Snapshot => self.processes.clone_from(&report.processes),
             ReapStep::Terminate => {
@@ -369,6 +339,8 @@ impl Ending {
                     self.note_reaped(&report.processes);
                 }
                 self.emptied |= report.empty;
+                // The signals have only now been sent: the reaper may have been busy before.
+                self.until = cx.now.after(cx.common.limits.term_grace);
             }
             ReapStep::Kill => {
                 self.note_reaped(&report.processes);
@@ -384,7 +356,7 @@ impl Ending {
                 }
                 // The keeper said empty, the walk found somebody: the walk is right.
                 self.emptied = false;
-                self.reap(Rung::Kill, ReapStep::Kill, REAP_ANSWER_MAX, cx);
+                self.kill(cx);
                 return Phase::Ending(self);
             }
         }
@@ -420,20 +392,20 @@ impl Ending {
         if let Some(message) = self.message() {
             let why = format!(
                 "the agent ended while it worked on this: {}",
-                self.goal.reason()
+                self.purpose.reason()
             );
             cx.settle(message, MessageState::Unknown, &why);
         }
         let end = EndReport {
-            reason: self.goal.reason(),
-            by: self.by.clone(),
+            reason: self.purpose.reason(),
+            by: self.purpose.by().clone(),
             mid_turn: self.turn.is_some(),
             released_bytes: self.processes.iter().map(|process| process.pss_bytes).sum(),
             processes: std::mem::take(&mut self.processes),
             reaped: std::mem::take(&mut self.reaped),
             status: self.status,
             survivors: Vec::new(),
-            stderr_tail: if self.goal.is_release() {
+            stderr_tail: if self.purpose.is_release() {
                 String::new()
             } else {
                 std::mem::take(&mut self.stderr_tail)
@@ -443,26 +415,6 @@ impl Ending {
             end: Box::new(end.clone()),
         });
         cx.common.end = Some(end);
-        self.follow(cx)
-    }
-
-    /// What comes after it.
-    fn follow(self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
-        match self.goal {
-            Goal::Remove => {
-                cx.publish(SessionEvent::Removed);
-                cx.fx.push(Effect::Forget);
-                Phase::Ended
-            }
-            Goal::Shutdown => Phase::Released,
-            Goal::StartFailed { error, retry } => starting::fail(&error, retry, false, cx),
-            Goal::Release(_) | Goal::Crash { .. } | Goal::Stop => {
-                if cx.common.inbox.is_empty() && self.wake.is_none() {
-                    Phase::Released
-                } else {
-                    Starting::begin(self.wake.unwrap_or(false), cx)
-                }
-            }
-        }
+        self.purpose.follow(cx)
     }
 }

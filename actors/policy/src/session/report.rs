@@ -44,13 +44,10 @@ impl Session {
     /// The report of the session.
     #[must_use]
     pub fn report(&self, profile: &Profile, times: Times, now: MonoTime) -> SessionReport {
-        let mut report = SessionReport::asleep(&drowse_messages::SavedSession {
-            profile: profile.clone(),
-            progress: self.progress(self.state()),
-            queued: self.common.inbox.iter().copied().collect(),
-            state_since: times.state_since,
-            last_active: times.last_active,
-        });
+        let progress = self.progress(self.state());
+        let mut report = SessionReport::new(profile, progress, self.common.inbox.len());
+        report.state_since = times.state_since;
+        report.last_active = times.last_active;
         report.awake = self.awake(now);
         report
     }
@@ -69,7 +66,7 @@ impl Session {
         awake.next_deadline_ms = self.next_deadline().map(|at| millis(at.since(now)));
         if let Some(running) = self.running() {
             awake.agent_pid = Some(running.agent.process.pid());
-            awake.keeper_pid = Some(running.keeper.process.pid());
+            awake.keeper = Some(running.keeper.process);
         }
         if let Some(live) = self.live() {
             awake.tasks = live.tasks.iter().map(|(task, _)| task.clone()).collect();

@@ -1,0 +1,221 @@
+//! What a teardown is for, what joins it, and what follows it.
+//!
+//! One for the teardown of a process (`ending.rs`) and for a launch that was cancelled before its
+//! answer came (`starting.rs`), so that orders join both alike. Invariants: the reason never
+//! becomes less important; the newest wish decides what follows; while the daemon ends, nothing
+//! does.
+
+use drowse_messages::{
+    EndReport, ExitStatus, Incarnation, Reason, SessionEvent, Stop, StopHow, Who,
+};
+
+use super::starting::{self, Starting};
+use super::{Cx, Phase, orders};
+use crate::effect::Effect;
+
+/// What the teardown is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// Free the memory; the session can be woken.
+    Release(Reason),
+    /// The start failed; the next try follows, or none.
+    StartFailed {
+        error: String,
+        retry: bool,
+        /// Somebody asked for a new conversation.
+        fresh: bool,
+    },
+    /// The agent ended by itself; what it left behind is ended.
+    Crash {
+        status: Option<ExitStatus>,
+        /// It had not begun a turn: starting it again at once could go on for ever.
+        early: bool,
+    },
+    /// The daemon ends.
+    Shutdown,
+    /// Somebody stopped it.
+    Stop,
+    /// Somebody removed it.
+    Remove,
+}
+
+impl Goal {
+    pub(super) fn of(how: StopHow) -> Self {
+        match how {
+            StopHow::Release => Self::Release(Reason::Manual),
+            StopHow::Shutdown => Self::Shutdown,
+            StopHow::Stop => Self::Stop,
+            StopHow::Remove => Self::Remove,
+        }
+    }
+
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Release(reason) => *reason,
+            Self::StartFailed { .. } => Reason::StartFailed,
+            Self::Crash { status, .. } => Reason::Crashed { status: *status },
+            Self::Shutdown => Reason::DaemonShutdown,
+            Self::Stop => Reason::Stopped,
+            Self::Remove => Reason::Removed,
+        }
+    }
+}
+
+/// What is wanted once nothing runs any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing new: only messages that wait start it again.
+    Inbox,
+    /// A message came meanwhile.
+    Message,
+    /// Somebody wants it back.
+    Wake { fresh: bool },
+    /// The daemon ends: whatever waits is kept for the next one.
+    Nothing,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Purpose {
+    goal: Goal,
+    by: Who,
+    next: Next,
+}
+
+impl Purpose {
+    pub(super) fn new(goal: Goal, by: Who) -> Self {
+        let next = match goal {
+            Goal::Shutdown => Next::Nothing,
+            Goal::Release(_)
+            | Goal::StartFailed { .. }
+            | Goal::Crash { .. }
+            | Goal::Stop
+            | Goal::Remove => Next::Inbox,
+        };
+        Self { goal, by, next }
+    }
+
+    /// Somebody asks for an end.
+    pub(super) fn of(stop: &Stop) -> Self {
+        Self::new(Goal::of(stop.how), stop.by.clone())
+    }
+
+    pub(super) fn reason(&self) -> Reason {
+        self.goal.reason()
+    }
+
+    pub(super) fn by(&self) -> &Who {
+        &self.by
+    }
+
+    /// True for what people know as a release; the rest is a stop.
+    pub(super) fn is_release(&self) -> bool {
+        match self.goal {
+            Goal::Release(_) => true,
+            Goal::StartFailed { .. }
+            | Goal::Crash { .. }
+            | Goal::Shutdown
+            | Goal::Stop
+            | Goal::Remove => false,
+        }
+    }
+
+    /// True when what was asked for before is not wanted any more.
+    pub(super) fn cancels(&self) -> bool {
+        match self.goal {
+            Goal::Stop | Goal::Remove => true,
+            Goal::Release(_)
+            | Goal::StartFailed { .. }
+            | Goal::Crash { .. }
+            | Goal::Shutdown => false,
+        }
+    }
+
+    /// A second order joins: a weightier goal takes over, and whoever wanted the session back
+    /// before is overruled.
+    pub(super) fn join(&mut self, stop: &Stop, cx: &mut Cx<'_>) {
+        orders::cancel_for(stop.how, cx);
+        let other = Self::of(stop);
+        if self.next != Next::Nothing {
+            self.next = other.next;
+        }
+        if other.reason().weight() > self.reason().weight() {
+            (self.goal, self.by) = (other.goal, other.by);
+        }
+    }
+
+    /// Somebody wants the session back.
+    pub(super) fn wake(&mut self, fresh: bool) {
+        self.next = match self.next {
+            Next::Nothing => Next::Nothing,
+            Next::Wake { fresh: already } => Next::Wake {
+                fresh: fresh || already,
+            },
+            Next::Inbox | Next::Message => Next::Wake { fresh },
+        };
+    }
+
+    /// A message came and waits.
+    pub(super) fn note_message(&mut self) {
+        if self.next == Next::Inbox {
+            self.next = Next::Message;
+        }
+    }
+
+    /// Ends a session that owns no process.
+    pub(super) fn finish_without_process(self, cx: &mut Cx<'_>) -> Phase {
+        cx.common.end = Some(EndReport {
+            reason: self.reason(),
+            by: self.by.clone(),
+            mid_turn: false,
+            processes: Vec::new(),
+            released_bytes: 0,
+            reaped: Vec::new(),
+            status: None,
+            survivors: Vec::new(),
+            stderr_tail: String::new(),
+        });
+        self.follow(cx)
+    }
+
+    /// What comes after it.
+    pub(super) fn follow(self, cx: &mut Cx<'_>) -> Phase {
+        cx.common.leases.clear();
+        match (self.goal, self.next) {
+            (Goal::Remove, _) => {
+                cx.publish(SessionEvent::Removed);
+                cx.fx.push(Effect::Forget);
+                Phase::Ended
+            }
+            (_, Next::Nothing) | (Goal::Shutdown, _) => asleep(cx),
+            (Goal::StartFailed { fresh, .. }, Next::Wake { fresh: asked }) => {
+                cx.common.failed_starts = 0;
+                Starting::begin(fresh || asked, cx)
+            }
+            (Goal::StartFailed { error, retry, fresh }, next) => {
+                match starting::fail(&error, retry, fresh, cx) {
+                    Phase::Failing if next == Next::Message => {
+                        cx.common.failed_starts = 0;
+                        Starting::begin(fresh, cx)
+                    }
+                    phase => phase,
+                }
+            }
+            (_, Next::Wake { fresh }) => Starting::begin(fresh, cx),
+            (_, Next::Inbox | Next::Message) if cx.common.inbox.is_empty() => asleep(cx),
+            (goal @ Goal::Crash { early: true, .. }, _) => {
+                let error = format!("ended before its first turn: {}", goal.reason());
+                starting::fail(&error, true, false, cx)
+            }
+            (Goal::Crash { .. } | Goal::Release(_) | Goal::Stop, _) => Starting::begin(false, cx),
+        }
+    }
+}
+
+fn asleep(cx: &Cx<'_>) -> Phase {
+    if cx.common.incarnation == Incarnation::default() {
+        Phase::Dormant
+    } else {
+        Phase::Released
+    }
+}

@@ -1,0 +1,296 @@
+//! The event bus: numbers every event, records it, and hands it to subscribers that may be slow.
+//!
+//! Fed by all actors. Two kinds of subscribers: actors of extensions (`try_send` into their
+//! mailbox) and streams (a bounded channel). Whoever is too slow loses events, is told so by a
+//! [`SessionEvent::Gap`], and has its lag counted; nobody else waits for it.
+//!
+//! Invariants: events of one session arrive in the order they happened; a subscriber's first event
+//! is a snapshot of the daemon, and nothing published after it subscribed is missed in between.
+
+use std::sync::Arc;
+
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, Recipient};
+use drowse_messages::{Event, SessionEvent, SessionId, StatusReport, SubscriberReport};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::ports::{Clock, Store};
+use crate::status::{GetStatus, StatusActor};
+
+/// Tell subscribers, and keep a record.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Publish {
+    pub(crate) session: Option<SessionId>,
+    pub(crate) what: SessionEvent,
+}
+
+/// Hear events from now on.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Subscribe {
+    pub(crate) name: String,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) sink: Sink,
+    /// Extensions are listed in the status report; passing readers are not.
+    pub(crate) listed: bool,
+}
+
+/// The listed subscribers and how they keep up.
+#[derive(Debug, Message)]
+#[rtype(result = "Vec<SubscriberReport>")]
+pub(crate) struct GetSubscribers;
+
+/// The snapshot for those who wait for theirs.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct Opening(Box<StatusReport>);
+
+/// Where events go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    Actor(Recipient<Event>),
+    Stream(mpsc::Sender<Event>),
+}
+
+enum Sent {
+    Yes,
+    Full,
+    Gone,
+}
+
+impl Sink {
+    fn send(&self, event: Event) -> Sent {
+        match self {
+            Self::Actor(actor) => match actor.try_send(event) {
+                Ok(()) => Sent::Yes,
+                Err(actix::prelude::SendError::Full(_)) => Sent::Full,
+                Err(actix::prelude::SendError::Closed(_)) => Sent::Gone,
+            },
+            Self::Stream(stream) => match stream.try_send(event) {
+                Ok(()) => Sent::Yes,
+                Err(TrySendError::Full(_)) => Sent::Full,
+                Err(TrySendError::Closed(_)) => Sent::Gone,
+            },
+        }
+    }
+}
+
+/// Events that came between the subscription and its snapshot; more would be a gap.
+const EARLY_MAX: usize = 64;
+
+#[derive(Debug)]
+struct Subscriber {
+    name: String,
+    session: Option<SessionId>,
+    sink: Sink,
+    listed: bool,
+    /// `Some` until the snapshot was delivered.
+    early: Option<Vec<Event>>,
+    /// Lost since the last one that arrived.
+    missed: u64,
+    lagged_total: u64,
+    alive: bool,
+}
+
+impl Subscriber {
+    fn offer(&mut self, event: &Event) {
+        let concerns = self
+            .session
+            .is_none_or(|id| event.session.is_none_or(|of| of == id));
+        if !self.alive || !concerns {
+            return;
+        }
+        match &mut self.early {
+            Some(early) if early.len() < EARLY_MAX => early.push(event.clone()),
+            Some(_) => self.missed += 1,
+            None => self.deliver(event),
+        }
+    }
+
+    fn deliver(&mut self, event: &Event) {
+        if self.missed > 0 {
+            let what = SessionEvent::Gap {
+                missed: Some(self.missed),
+            };
+            let gap = Event {
+                seq: event.seq.saturating_sub(1),
+                what,
+                session: None,
+                ..*event
+            };
+            match self.sink.send(gap) {
+                Sent::Yes => self.missed = 0,
+                Sent::Full => return self.lag(),
+                Sent::Gone => return self.die(),
+            }
+        }
+        match self.sink.send(event.clone()) {
+            Sent::Yes => {}
+            Sent::Full => self.lag(),
+            Sent::Gone => self.die(),
+        }
+    }
+
+    fn lag(&mut self) {
+        self.missed += 1;
+        self.lagged_total += 1;
+    }
+
+    fn die(&mut self) {
+        self.alive = false;
+        self.lagged_total += 1;
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct BusActor {
+    clock: Arc<dyn Clock>,
+    store: Arc<dyn Store>,
+    status: Addr<StatusActor>,
+    next_seq: u64,
+    subscribers: Vec<Subscriber>,
+}
+
+impl BusActor {
+    /// A bus that continues with this number.
+    #[must_use]
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        store: Arc<dyn Store>,
+        status: Addr<StatusActor>,
+        next_seq: u64,
+    ) -> Self {
+        Self {
+            clock,
+            store,
+            status,
+            next_seq: next_seq.max(1),
+            subscribers: Vec::new(),
+        }
+    }
+
+    fn event(&self, session: Option<SessionId>, what: SessionEvent) -> Event {
+        // What is not kept takes the number of the event before it.
+        let seq = if is_kept(&what) {
+            self.next_seq
+        } else {
+            self.next_seq - 1
+        };
+        Event {
+            seq,
+            at: self.clock.wall(),
+            session,
+            what,
+        }
+    }
+}
+
+fn is_kept(what: &SessionEvent) -> bool {
+    !matches!(
+        what,
+        SessionEvent::Output { .. } | SessionEvent::Snapshot { .. } | SessionEvent::Gap { .. }
+    )
+}
+
+impl Actor for BusActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Publish> for BusActor {
+    type Result = ();
+
+    fn handle(&mut self, publish: Publish, _: &mut Context<Self>) {
+        let event = self.event(publish.session, publish.what);
+        for subscriber in &mut self.subscribers {
+            subscriber.offer(&event);
+        }
+        // A passing reader that is gone is forgotten; an extension stays listed as dead.
+        self.subscribers
+            .retain(|subscriber| subscriber.alive || subscriber.listed);
+        if is_kept(&event.what) {
+            self.next_seq += 1;
+            self.store.record(event);
+        }
+    }
+}
+
+impl Handler<Subscribe> for BusActor {
+    type Result = ();
+
+    fn handle(&mut self, subscribe: Subscribe, ctx: &mut Context<Self>) {
+        self.subscribers.push(Subscriber {
+            name: subscribe.name,
+            session: subscribe.session,
+            sink: subscribe.sink,
+            listed: subscribe.listed,
+            early: Some(Vec::new()),
+            missed: 0,
+            lagged_total: 0,
+            alive: true,
+        });
+        let (status, this) = (self.status.clone(), ctx.address());
+        actix_rt::spawn(async move {
+            if let Ok(report) = status.send(GetStatus).await {
+                this.do_send(Opening(Box::new(report)));
+            }
+        });
+    }
+}
+
+impl Handler<Opening> for BusActor {
+    type Result = ();
+
+    fn handle(&mut self, Opening(status): Opening, _: &mut Context<Self>) {
+        let mut snapshot = self.event(None, SessionEvent::Snapshot { status });
+        for subscriber in &mut self.subscribers {
+            if let Some(early) = subscriber.early.take() {
+                if let Some(first) = early.first() {
+                    snapshot.seq = snapshot.seq.min(first.seq.saturating_sub(1));
+                }
+                subscriber.deliver(&snapshot);
+                early.iter().for_each(|event| subscriber.deliver(event));
+            }
+        }
+    }
+}
+
+impl Handler<GetSubscribers> for BusActor {
+    type Result = actix::MessageResult<GetSubscribers>;
+
+    fn handle(&mut self, _: GetSubscribers, _: &mut Context<Self>) -> Self::Result {
+        let listed = self
+            .subscribers
+            .iter()
+            .filter(|subscriber| subscriber.listed);
+        actix::MessageResult(
+            listed
+                .map(|subscriber| SubscriberReport {
+                    name: subscriber.name.clone(),
+                    lagged_total: subscriber.lagged_total,
+                    alive: subscriber.alive,
+                })
+                .collect(),
+        )
+    }
+}
+
+/// Events as they happen, for one reader. Dropping it ends the subscription.
+#[derive(Debug)]
+pub struct EventStream {
+    events: mpsc::Receiver<Event>,
+}
+
+impl EventStream {
+    /// A stream and its sink; `capacity` events wait for the reader at most.
+    pub(crate) fn new(capacity: usize) -> (Self, Sink) {
+        let (sink, events) = mpsc::channel(capacity.max(2));
+        (Self { events }, Sink::Stream(sink))
+    }
+
+    /// The next event; `None` once the daemon has ended. Cancel safe.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+}

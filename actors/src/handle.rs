@@ -1,0 +1,300 @@
+//! The way in: [`Daemon`] starts the core actors, [`DaemonHandle`] is what everybody else holds.
+//!
+//! A handle is cheap to clone and may be sent to any thread. No actor address is visible through
+//! it, so an extension can ask for what the API can, and for nothing else. Commands are accepted or
+//! refused at once; that they are done is an event.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use actix::{Actor, Addr, MailboxError, Recipient};
+use drowse_messages::{
+    Accepted, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
+    SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
+};
+
+use crate::bus::{BusActor, EventStream, Sink, Subscribe};
+use crate::hold::HoldGuard;
+use crate::ports::{Page, Ports, Recovered, Store, StoreError};
+use crate::reaper::ReaperActor;
+use crate::registry::{Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, end_leftover};
+use crate::session::Peers;
+use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
+
+/// The core actors of one daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    handle: DaemonHandle,
+    ports: Ports,
+    queued: Vec<SessionId>,
+    left_running: Vec<SessionId>,
+}
+
+impl Daemon {
+    /// Starts them on the current arbiter. Nothing is served before [`Daemon::serve`].
+    #[must_use]
+    pub fn start(ports: Ports, recovered: Recovered, report: StatusReport) -> Self {
+        let status = StatusActor::new(ports.clone(), report, recovered.states).start();
+        let (clock, store) = (ports.clock.clone(), ports.store.clone());
+        let bus = BusActor::new(clock, store, status.clone(), recovered.next_seq).start();
+        status.do_send(status::Meet(bus.clone()));
+        let reaper = ReaperActor::new(ports.trees.clone()).start();
+        let registry = RegistryActor::new(ports.clone()).start();
+        let peers = Peers {
+            registry: registry.clone(),
+            reaper,
+            status: status.clone(),
+            bus: bus.clone(),
+        };
+        registry.do_send(Meet(peers));
+        let holds = Arc::new(AtomicU64::new(1));
+        let handle = DaemonHandle {
+            registry,
+            status,
+            bus,
+            store: ports.store.clone(),
+            holds,
+        };
+        let left_running = recovered
+            .left_running
+            .into_iter()
+            .map(|(id, _)| id)
+            .collect();
+        Self {
+            handle,
+            ports,
+            queued: recovered.queued,
+            left_running,
+        }
+    }
+
+    /// Ends what an earlier daemon left running, before anything is started.
+    pub async fn end_leftovers(&self) {
+        let Ports { store, trees, .. } = &self.ports;
+        for id in &self.left_running {
+            match store.load(*id).await {
+                Ok(saved) => end_leftover(&**store, &**trees, &saved).await,
+                Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
+            }
+        }
+        for found in trees.sweep(Vec::new()).await {
+            tracing::warn!("left behind by an earlier daemon: {found}");
+        }
+    }
+
+    /// The handle for everybody else.
+    #[must_use]
+    pub fn handle(&self) -> DaemonHandle {
+        self.handle.clone()
+    }
+
+    /// Takes requests, and delivers the messages that were accepted by an earlier daemon.
+    pub fn serve(self) {
+        self.handle.registry.do_send(Serve {
+            queued: self.queued,
+        });
+    }
+}
+
+/// What clients, the HTTP surface and extensions hold of a daemon.
+#[derive(Clone, Debug)]
+pub struct DaemonHandle {
+    registry: Addr<RegistryActor>,
+    status: Addr<StatusActor>,
+    bus: Addr<BusActor>,
+    store: Arc<dyn Store>,
+    holds: Arc<AtomicU64>,
+}
+
+impl DaemonHandle {
+    /// Opens a session; no process is started before its first message or a wake.
+    ///
+    /// # Errors
+    /// `NameTaken`, `Draining`, `StoreFailed`.
+    pub async fn open(&self, open: OpenSession) -> Result<SessionReport, Refusal> {
+        flat(self.registry.send(Open(open)).await)
+    }
+
+    /// Finds a session by id, by a unique prefix of 4 characters or more, or by name.
+    ///
+    /// # Errors
+    /// `NoSuchSession`, `Ambiguous`, `StoreFailed`.
+    pub async fn resolve(&self, text: &str) -> Result<SessionId, Refusal> {
+        self.store
+            .resolve(text.to_owned())
+            .await
+            .map_err(|error| refusal_of(error, text))
+    }
+
+    /// Accepts a message: it is on disk when this returns.
+    ///
+    /// # Errors
+    /// `NoSuchSession`, `InboxFull`, `Draining`, `StoreFailed`.
+    pub async fn send(&self, id: SessionId, message: SendMessage) -> Result<Accepted, Refusal> {
+        flat(self.registry.send(Send { id, message }).await)
+    }
+
+    /// Passes an order on; `Ok` means accepted, not done.
+    ///
+    /// # Errors
+    /// Whatever the session says: `Held`, `NotRunning`, `CannotResume`, `NotPending`, `Invalid`;
+    /// `NoSuchSession`, `Draining`.
+    pub async fn order(&self, id: SessionId, order: Order) -> Result<(), Refusal> {
+        flat(self.registry.send(Pass { id, order }).await)
+    }
+
+    /// How one session is. Never counts as use of it.
+    ///
+    /// # Errors
+    /// `NoSuchSession`, `StoreFailed`.
+    pub async fn report(&self, id: SessionId) -> Result<SessionReport, Refusal> {
+        flat(self.status.send(GetSession(id)).await)
+    }
+
+    /// Lists sessions: awake ones first, then the most recently used.
+    ///
+    /// # Errors
+    /// `StoreFailed`.
+    pub async fn list(&self, page: Page) -> Result<SessionPage, Refusal> {
+        flat(self.status.send(ListSessions(page)).await)
+    }
+
+    /// How the daemon is; `None` once its actors are gone.
+    pub async fn status(&self) -> Option<StatusReport> {
+        self.status.send(GetStatus).await.ok()
+    }
+
+    /// One message and its fate.
+    ///
+    /// # Errors
+    /// `NoSuchSession` naming the message, `StoreFailed`.
+    pub async fn message(&self, id: MessageId) -> Result<SavedMessage, Refusal> {
+        let what = format!("message {id}");
+        self.store
+            .message(id)
+            .await
+            .map_err(|error| refusal_of(error, &what))
+    }
+
+    /// The newest messages of a session, oldest first.
+    ///
+    /// # Errors
+    /// `StoreFailed`.
+    pub async fn messages(
+        &self,
+        id: SessionId,
+        limit: usize,
+    ) -> Result<Vec<SavedMessage>, Refusal> {
+        let messages = self.store.messages(id, limit).await;
+        messages.map_err(|error| refusal_of(error, &id.to_string()))
+    }
+
+    /// Recorded events with a number above `after`, oldest first.
+    ///
+    /// # Errors
+    /// `StoreFailed`.
+    pub async fn events(
+        &self,
+        after: u64,
+        limit: usize,
+        session: Option<SessionId>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let events = self.store.events(after, limit, session).await;
+        events.map_err(|error| refusal_of(error, "events"))
+    }
+
+    /// Events from now on, of one session or of all; `capacity` of them wait for a slow reader.
+    /// The first is a snapshot.
+    #[must_use]
+    pub fn subscribe(
+        &self,
+        name: &str,
+        capacity: usize,
+        session: Option<SessionId>,
+    ) -> EventStream {
+        let (stream, sink) = EventStream::new(capacity);
+        let name = name.to_owned();
+        self.bus.do_send(Subscribe {
+            name,
+            session,
+            sink,
+            listed: false,
+        });
+        stream
+    }
+
+    /// Sends events to an actor, which is listed in the status report with its lag.
+    pub fn subscribe_actor(&self, name: &str, actor: Recipient<Event>) {
+        let (name, sink) = (name.to_owned(), Sink::Actor(actor));
+        self.bus.do_send(Subscribe {
+            name,
+            session: None,
+            sink,
+            listed: true,
+        });
+    }
+
+    /// Keeps a session for at most `ttl` (24 h at most), until the guard is dropped.
+    ///
+    /// # Errors
+    /// `NotRunning` when it has no process to keep, `Invalid` for a bad `ttl`, `NoSuchSession`.
+    pub async fn hold(
+        &self,
+        session: SessionId,
+        owner: &str,
+        why: &str,
+        ttl: Duration,
+    ) -> Result<HoldGuard, Refusal> {
+        let id = HoldId(self.holds.fetch_add(1, Ordering::Relaxed));
+        let taken = HoldTaken {
+            id,
+            why: why.to_owned(),
+            owner: owner.to_owned(),
+            ttl,
+        };
+        self.order(session, Order::TakeHold(taken.clone())).await?;
+        Ok(HoldGuard::new(self.clone(), session, taken))
+    }
+
+    pub(crate) fn lift(&self, session: SessionId, lifted: HoldLifted) {
+        self.registry.do_send(Pass {
+            id: session,
+            order: Order::LiftHold(lifted),
+        });
+    }
+
+    /// Applies the configuration as the catalog has it now.
+    pub fn reload(&self) {
+        self.registry.do_send(Reload);
+    }
+
+    /// Closes admission in one step and shuts every session down; returns when all trees are gone.
+    pub async fn drain(&self) {
+        // A registry that is gone has drained.
+        let _gone = self.registry.send(Drain).await;
+    }
+}
+
+fn flat<T>(answer: Result<Result<T, Refusal>, MailboxError>) -> Result<T, Refusal> {
+    // The core actors outlive everything but the daemon's end.
+    answer.unwrap_or(Err(Refusal::Draining))
+}
+
+/// What a store error means to whoever asked for `what`.
+pub(crate) fn refusal_of(error: StoreError, what: &str) -> Refusal {
+    match error {
+        StoreError::NameTaken => Refusal::NameTaken {
+            name: what.to_owned(),
+        },
+        StoreError::NotFound => Refusal::NoSuchSession {
+            session: what.to_owned(),
+        },
+        StoreError::Ambiguous(candidates) => Refusal::Ambiguous {
+            session: what.to_owned(),
+            candidates,
+        },
+        StoreError::InboxFull(queued) => Refusal::InboxFull { queued },
+        StoreError::Failed(detail) => Refusal::StoreFailed { detail },
+    }
+}

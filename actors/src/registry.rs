@@ -1,0 +1,462 @@
+//! The registry actor: owns the lifecycles of sessions.
+//!
+//! Fed by [`crate::DaemonHandle`] (requests) and by session actors. It makes a session's actor when
+//! something concerns the session, lets it go when it sleeps, paces starts, and notices actors
+//! that vanished: those are failed sessions, whose trees are ended before anything else.
+//!
+//! Invariant: decisions are `drowse_policy::registry`'s. Here, requests wait for records and trees.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use actix::{
+    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, ResponseFuture,
+    WrapFuture,
+};
+use drowse_messages::{
+    Accepted, MessageQueued, OpenSession, Order, Profile, Progress, Refusal, SavedSession,
+    SendMessage, SessionEvent, SessionId, SessionReport, SessionState, StartGranted, Stop, StopHow,
+    Who,
+};
+use drowse_policy::registry::{Effect, Input, Registry};
+use drowse_policy::session::{Session, Times};
+use tokio::sync::oneshot;
+
+use crate::bus::Publish;
+use crate::handle::refusal_of;
+use crate::ports::{Ports, StoreError};
+use crate::session::{Handed, Leave, Parcel, Peers, SessionActor};
+use crate::status::{Awoke, Opened, Phase, Slept};
+
+/// Open a session.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<SessionReport, Refusal>")]
+pub(crate) struct Open(pub(crate) OpenSession);
+
+/// Accept a message: on disk when the answer comes.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Accepted, Refusal>")]
+pub(crate) struct Send {
+    pub(crate) id: SessionId,
+    pub(crate) message: SendMessage,
+}
+
+/// Pass an order on.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<(), Refusal>")]
+pub(crate) struct Pass {
+    pub(crate) id: SessionId,
+    pub(crate) order: Order,
+}
+
+/// Shut every session down; answered when all trees are gone.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Drain;
+
+/// Serve, and deliver what was accepted before: these sessions have messages that wait.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Serve {
+    pub(crate) queued: Vec<SessionId>,
+}
+
+/// The configuration was read again.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Reload;
+
+/// A session says something of its own lifecycle.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct FromSession {
+    pub(crate) id: SessionId,
+    pub(crate) said: Said,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Said {
+    AskStart,
+    StartSettled,
+    MaySleep { handled: u64 },
+    Gone { orderly: bool },
+}
+
+/// Something for a session.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct Deliver {
+    id: SessionId,
+    parcel: Parcel,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct RegistryActor {
+    /// Taken out while a step runs.
+    registry: Option<Registry>,
+    ports: Ports,
+    peers: Option<Peers>,
+    sessions: BTreeMap<SessionId, Addr<SessionActor>>,
+    /// What arrived for sessions whose actor is not there, in order.
+    kept: BTreeMap<SessionId, Vec<Parcel>>,
+    /// Who waits for the end of the drain.
+    draining: Vec<oneshot::Sender<()>>,
+}
+
+/// The actors the registry speaks to; it is one of the session's peers itself.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Meet(pub(crate) Peers);
+
+impl RegistryActor {
+    /// A registry that serves nothing before it is told to.
+    #[must_use]
+    pub fn new(ports: Ports) -> Self {
+        let starting_max = ports.catalog.starting_max();
+        Self {
+            registry: Some(Registry::new(starting_max)),
+            ports,
+            peers: None,
+            sessions: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            draining: Vec::new(),
+        }
+    }
+
+    fn policy(&self) -> &Registry {
+        self.registry
+            .as_ref()
+            .expect("the registry is present: feed() puts it back")
+    }
+
+    fn peers(&self) -> &Peers {
+        self.peers
+            .as_ref()
+            .expect("peers are met before anything is served")
+    }
+
+    /// One step; `parcel` is what arrived, if the input says so.
+    fn feed(&mut self, input: Input, mut parcel: Option<Parcel>, ctx: &mut Context<Self>) {
+        let registry = self
+            .registry
+            .take()
+            .expect("the registry is present: feed() puts it back");
+        let (registry, effects) = registry.step(input);
+        self.registry = Some(registry);
+        for effect in effects {
+            self.carry_out(effect, &mut parcel, ctx);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, parcel: &mut Option<Parcel>, ctx: &mut Context<Self>) {
+        match effect {
+            Effect::Load(id) => self.load(id, ctx),
+            Effect::Keep(id) => self.kept.entry(id).or_default().extend(parcel.take()),
+            Effect::Hand(id) => {
+                let kept = self.kept.remove(&id).unwrap_or_default();
+                kept.into_iter()
+                    .chain(parcel.take())
+                    .for_each(|parcel| self.hand(id, parcel));
+            }
+            Effect::Disown(id) => {
+                for parcel in self.kept.remove(&id).unwrap_or_default() {
+                    if let Parcel::Order(_, reply) = parcel {
+                        let session = id.to_string();
+                        let _gone = reply.send(Err(Refusal::NoSuchSession { session }));
+                    }
+                }
+            }
+            Effect::Grant(id) => self.hand(id, Parcel::Input(StartGranted.into())),
+            Effect::LetGo(id) => {
+                if let Some(session) = self.sessions.get(&id) {
+                    session.do_send(Leave);
+                }
+            }
+            Effect::Mourn(id) => self.mourn(id, ctx),
+            Effect::ShutDown(id) => {
+                let stop = Stop {
+                    how: StopHow::Shutdown,
+                    by: Who::Daemon,
+                };
+                self.hand(id, Parcel::Input(Order::Stop(stop).into()));
+            }
+            Effect::Drained => {
+                for waiting in self.draining.drain(..) {
+                    let _gone = waiting.send(());
+                }
+            }
+        }
+    }
+
+    fn hand(&self, id: SessionId, parcel: Parcel) {
+        if let Some(session) = self.sessions.get(&id) {
+            session.do_send(Handed(parcel));
+        }
+    }
+
+    fn load(&mut self, id: SessionId, ctx: &mut Context<Self>) {
+        let saved = self.ports.store.load(id);
+        ctx.spawn(
+            saved
+                .into_actor(self)
+                .map(move |saved, this, ctx| match saved {
+                    Ok(saved) => this.make(saved, ctx),
+                    Err(error) => {
+                        if error != StoreError::NotFound {
+                            tracing::error!(session = %id, %error, "failed to load a session");
+                        }
+                        this.feed(Input::LoadFailed(id), None, ctx);
+                    }
+                }),
+        );
+    }
+
+    /// Makes the actor of a session as the store has it.
+    fn make(&mut self, saved: SavedSession, ctx: &mut Context<Self>) {
+        let (id, recipe) = (saved.profile.id, &saved.profile.recipe);
+        let catalog = &self.ports.catalog;
+        let Some(traits) = catalog.traits(&recipe.protocol) else {
+            tracing::error!(session = %id, protocol = %recipe.protocol, "no such adapter");
+            return self.feed(Input::LoadFailed(id), None, ctx);
+        };
+        let limits = catalog.limits(&recipe.agent, &recipe.cwd, &saved.profile.limits);
+        let session = Session::restore(&saved, traits, limits, self.ports.clock.now());
+        let times = Times {
+            state_since: saved.state_since,
+            last_active: saved.last_active,
+        };
+        let peers = self.peers().clone();
+        peers.status.do_send(Awoke(saved.progress.state));
+        let profile = Rc::new(saved.profile);
+        let actor = SessionActor::new(session, profile, times, self.ports.clone(), peers).start();
+        self.sessions.insert(id, actor);
+        self.feed(Input::Loaded(id), None, ctx);
+    }
+
+    /// A session's actor vanished: a fault of ours. Its tree is ended, and the record says so.
+    fn mourn(&mut self, id: SessionId, ctx: &mut Context<Self>) {
+        tracing::error!(session = %id, "the session's actor vanished; ending its processes");
+        let Ports { store, trees, .. } = self.ports.clone();
+        let work = async move {
+            let Ok(saved) = store.load(id).await else {
+                return;
+            };
+            end_leftover(&*store, &*trees, &saved).await;
+        };
+        ctx.spawn(work.into_actor(self).map(move |(), this, ctx| {
+            this.feed(Input::Mourned(id), None, ctx);
+        }));
+    }
+
+    fn admit(&self) -> Result<(), Refusal> {
+        if self.policy().admits() {
+            Ok(())
+        } else {
+            Err(Refusal::Draining)
+        }
+    }
+}
+
+/// Ends what an earlier life of a session left running, and writes that down.
+pub(crate) async fn end_leftover(
+    store: &dyn crate::ports::Store,
+    trees: &dyn crate::ports::ProcessTrees,
+    saved: &SavedSession,
+) {
+    let id = saved.profile.id;
+    if let Some(running) = saved.progress.running.clone() {
+        let found = trees.end_leftover(running).await;
+        tracing::warn!(session = %id, "left running: {found}");
+    }
+    let was_awake = saved.progress.state.is_awake();
+    let state = if was_awake {
+        SessionState::Interrupted
+    } else {
+        saved.progress.state
+    };
+    store.save(
+        id,
+        Progress {
+            state,
+            running: None,
+            ..saved.progress.clone()
+        },
+    );
+}
+
+impl Actor for RegistryActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        // Facts from sessions are never refused for want of room: `do_send` ignores the capacity.
+        // This one is for requests from other threads.
+        ctx.set_mailbox_capacity(1024);
+    }
+}
+
+impl Handler<Meet> for RegistryActor {
+    type Result = ();
+
+    fn handle(&mut self, Meet(peers): Meet, _: &mut Context<Self>) {
+        self.peers = Some(peers);
+    }
+}
+
+impl Handler<Serve> for RegistryActor {
+    type Result = ();
+
+    fn handle(&mut self, serve: Serve, ctx: &mut Context<Self>) {
+        self.feed(Input::Recovered, None, ctx);
+        self.peers().status.do_send(Phase {
+            ready: true,
+            draining: false,
+        });
+        for id in serve.queued {
+            let nudge = Parcel::Input(drowse_messages::IdleTick.into());
+            self.feed(Input::Arrived(id), Some(nudge), ctx);
+        }
+    }
+}
+
+impl Handler<Reload> for RegistryActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Reload, ctx: &mut Context<Self>) {
+        self.feed(
+            Input::StartingMax(self.ports.catalog.starting_max()),
+            None,
+            ctx,
+        );
+        for session in self.sessions.values() {
+            session.do_send(crate::session::Relimit);
+        }
+    }
+}
+
+impl Handler<Open> for RegistryActor {
+    type Result = ResponseFuture<Result<SessionReport, Refusal>>;
+
+    fn handle(&mut self, Open(open): Open, _: &mut Context<Self>) -> Self::Result {
+        if let Err(refusal) = self.admit() {
+            return Box::pin(async move { Err(refusal) });
+        }
+        let created = self.ports.clock.wall();
+        let name = open
+            .name
+            .map_or_else(|| open.id.to_string(), |name| name.to_string());
+        let profile = Profile {
+            id: open.id,
+            name,
+            recipe: open.recipe,
+            limits: open.limits,
+            created,
+        };
+        let stored = self.ports.store.open(profile.clone());
+        let Peers { status, bus, .. } = self.peers().clone();
+        Box::pin(async move {
+            stored
+                .await
+                .map_err(|error| refusal_of(error, &profile.name))?;
+            let report = SessionReport::new(&profile, Progress::default(), 0);
+            status.do_send(Opened);
+            let what = SessionEvent::Opened {
+                report: Box::new(report.clone()),
+            };
+            bus.do_send(Publish {
+                session: Some(profile.id),
+                what,
+            });
+            Ok(report)
+        })
+    }
+}
+
+impl Handler<Send> for RegistryActor {
+    type Result = ResponseFuture<Result<Accepted, Refusal>>;
+
+    fn handle(&mut self, send: Send, ctx: &mut Context<Self>) -> Self::Result {
+        if let Err(refusal) = self.admit() {
+            return Box::pin(async move { Err(refusal) });
+        }
+        let Send { id, message } = send;
+        let (stored, this) = (self.ports.store.enqueue(id, message), ctx.address());
+        Box::pin(async move {
+            let accepted = stored
+                .await
+                .map_err(|error| refusal_of(error, &id.to_string()))?;
+            if !accepted.duplicate {
+                let queued = MessageQueued {
+                    message: accepted.message,
+                };
+                this.do_send(Deliver {
+                    id,
+                    parcel: Parcel::Input(queued.into()),
+                });
+            }
+            Ok(accepted)
+        })
+    }
+}
+
+impl Handler<Pass> for RegistryActor {
+    type Result = ResponseFuture<Result<(), Refusal>>;
+
+    fn handle(&mut self, Pass { id, order }: Pass, ctx: &mut Context<Self>) -> Self::Result {
+        if let (Order::Wake(_), Err(refusal)) = (&order, self.admit()) {
+            return Box::pin(async move { Err(refusal) });
+        }
+        let (reply, answer) = oneshot::channel();
+        self.feed(Input::Arrived(id), Some(Parcel::Order(order, reply)), ctx);
+        Box::pin(async move { answer.await.unwrap_or(Err(Refusal::SessionFailed)) })
+    }
+}
+
+impl Handler<Deliver> for RegistryActor {
+    type Result = ();
+
+    fn handle(&mut self, Deliver { id, parcel }: Deliver, ctx: &mut Context<Self>) {
+        self.feed(Input::Arrived(id), Some(parcel), ctx);
+    }
+}
+
+impl Handler<FromSession> for RegistryActor {
+    type Result = ();
+
+    fn handle(&mut self, FromSession { id, said }: FromSession, ctx: &mut Context<Self>) {
+        let input = match said {
+            Said::AskStart => Input::AskStart(id),
+            Said::StartSettled => Input::StartSettled(id),
+            Said::MaySleep { handled } => Input::MaySleep { id, handled },
+            Said::Gone { orderly } => {
+                self.sessions.remove(&id);
+                self.peers().status.do_send(Slept(id));
+                Input::Gone { id, orderly }
+            }
+        };
+        self.feed(input, None, ctx);
+    }
+}
+
+impl Handler<Drain> for RegistryActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Drain, ctx: &mut Context<Self>) -> Self::Result {
+        let (done, drained) = oneshot::channel();
+        self.draining.push(done);
+        let Peers { status, bus, .. } = self.peers().clone();
+        status.do_send(Phase {
+            ready: false,
+            draining: true,
+        });
+        bus.do_send(Publish {
+            session: None,
+            what: SessionEvent::Draining,
+        });
+        self.feed(Input::Drain, None, ctx);
+        Box::pin(async move {
+            // A registry that is gone has nothing left to drain.
+            let _gone = drained.await;
+        })
+    }
+}
