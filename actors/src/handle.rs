@@ -295,6 +295,7 @@ pub(crate) fn refusal_of(error: StoreError, what: &str) -> Refusal {
             candidates,
         },
         StoreError::InboxFull(queued) => Refusal::InboxFull { queued },
+        StoreError::Invalid(detail) => Refusal::Invalid { field: "request".to_owned(), detail },
         StoreError::Failed(detail) => Refusal::StoreFailed { detail },
     }
 }

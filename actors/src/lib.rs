@@ -23,6 +23,8 @@ pub mod reaper;
 pub mod registry;
 pub mod session;
 pub mod status;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
 
 #[cfg(test)]
 mod tests;

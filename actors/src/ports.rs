@@ -89,6 +89,8 @@ pub enum StoreError {
     Ambiguous(Vec<String>),
     /// The inbox of the session is full, with this many messages.
     InboxFull(usize),
+    /// The call itself is wrong; says which part and why.
+    Invalid(String),
     /// The disk, or the database, said no. Nothing was changed.
     Failed(String),
 }
@@ -100,7 +102,7 @@ impl fmt::Display for StoreError {
             Self::NotFound => f.write_str("there is none"),
             Self::Ambiguous(some) => write!(f, "several fit: {}", some.join(", ")),
             Self::InboxFull(queued) => write!(f, "{queued} messages wait already"),
-            Self::Failed(detail) => f.write_str(detail),
+            Self::Invalid(detail) | Self::Failed(detail) => f.write_str(detail),
         }
     }
 }

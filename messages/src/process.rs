@@ -10,11 +10,28 @@ use crate::id::{Incarnation, SessionId};
 /// One process, for ever: a pid alone is reused, a pid with its start time (and the boot it
 /// belongs to) is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Claimed")]
 pub struct ProcIdentity {
     /// The kernel's number for it. Always above 1: see [`ProcIdentity::new`].
     pid: i32,
     /// Field 22 of `/proc/PID/stat`: clock ticks from boot to its start.
     start_ticks: u64,
+}
+
+/// An identity as somebody wrote it down, not yet believed.
+#[derive(Deserialize)]
+struct Claimed {
+    pid: i32,
+    start_ticks: u64,
+}
+
+impl TryFrom<Claimed> for ProcIdentity {
+    type Error = String;
+
+    fn try_from(claimed: Claimed) -> Result<Self, String> {
+        Self::new(claimed.pid, claimed.start_ticks)
+            .ok_or_else(|| format!("{} is no pid of a process", claimed.pid))
+    }
 }
 
 impl ProcIdentity {
@@ -147,4 +164,36 @@ pub struct Survivor {
     pub state: char,
     /// What stood in the way, for people.
     pub why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D12: what stands for a group, init or everyone is no process, wherever it comes from.
+    #[test]
+    fn pids_that_mean_more_than_a_process_are_refused() {
+        for pid in [0, 1, -1, -5, i32::MIN] {
+            assert_eq!(ProcIdentity::new(pid, 7), None);
+            let text = format!(r#"{{"pid":{pid},"start_ticks":7}}"#);
+            let error = serde_json::from_str::<ProcIdentity>(&text).unwrap_err();
+            assert!(
+                error.to_string().contains("is no pid of a process"),
+                "{error}"
+            );
+        }
+        for text in [
+            r#"{"pid":2147483648,"start_ticks":7}"#,
+            r#"{"pid":"x","start_ticks":7}"#,
+            "{}",
+        ] {
+            assert!(
+                serde_json::from_str::<ProcIdentity>(text).is_err(),
+                "{text}"
+            );
+        }
+        let own = ProcIdentity::new(4711, 7).unwrap();
+        let text = serde_json::to_string(&own).unwrap();
+        assert_eq!(serde_json::from_str::<ProcIdentity>(&text).unwrap(), own);
+    }
 }

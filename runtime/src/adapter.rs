@@ -8,14 +8,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use drowse_messages::{
-    AgentStatus, Answer, Conversation, Name, Recipe, Task,
-};
+use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, Task};
 
+mod argv;
 mod claude;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod noise;
 mod pi;
 mod raw;
 mod text;
+mod wire;
 
 pub use claude::Claude;
 pub use pi::Pi;
@@ -62,7 +66,9 @@ pub struct Plan {
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Arguments and environment hold secrets.
-        f.debug_struct("Plan").field("program", &self.argv.first()).finish_non_exhaustive()
+        f.debug_struct("Plan")
+            .field("program", &self.argv.first())
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +98,8 @@ pub trait Observer: Send + fmt::Debug {
     /// Called once, after the launch: what to write first. A protocol without a handshake reports
     /// `Ready` here.
     fn open(&mut self) -> Seen;
-    /// One line without its end, exactly as it went by.
+    /// One line without its end, exactly as it went by. What this observer wrote itself is shown
+    /// to it too, as `Direction::In`, once it is in the agent's pipe: that is when a turn begins.
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen;
     /// How to say this to the agent.
     fn prompt(&mut self, text: &str) -> Seen;
@@ -102,4 +109,7 @@ pub trait Observer: Send + fmt::Debug {
     fn answer(&mut self, id: &str, answer: &Answer) -> Seen;
     /// How to say goodbye; stdin is closed after it.
     fn close(&mut self) -> Seen;
+    /// Called once, when the agent process has ended, with the last lines of its stderr: some
+    /// agents say only there why they did not start ("no such conversation").
+    fn exited(&mut self, stderr_tail: &str) -> Vec<Fact>;
 }

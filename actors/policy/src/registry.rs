@@ -176,10 +176,14 @@ impl Registry {
     }
 
     fn arrived(&mut self, id: SessionId, fx: &mut Vec<Effect>) {
-        match self.present.get_mut(&id) {
-            Some(Presence::Here { handed }) => {
-                *handed += 1;
+        match self.present.get(&id) {
+            Some(Presence::Here { .. }) => {
+                self.hand_more(id);
                 fx.push(Effect::Hand(id));
+                if self.mode == Mode::Draining {
+                    // A message accepted just before must not start it again.
+                    self.shut_down(id, fx);
+                }
             }
             Some(Presence::Loading | Presence::Leaving | Presence::Mourned) => {
                 *self.kept.entry(id).or_default() += 1;
@@ -199,9 +203,13 @@ impl Registry {
         self.present.insert(id, Presence::Here { handed });
         fx.push(Effect::Hand(id));
         if self.mode == Mode::Draining {
-            self.hand_more(id);
-            fx.push(Effect::ShutDown(id));
+            self.shut_down(id, fx);
         }
+    }
+
+    fn shut_down(&mut self, id: SessionId, fx: &mut Vec<Effect>) {
+        self.hand_more(id);
+        fx.push(Effect::ShutDown(id));
     }
 
     /// Counts something of the registry's own that is handed over.
@@ -251,14 +259,15 @@ impl Registry {
             return;
         }
         self.mode = Mode::Draining;
-        for (id, presence) in &mut self.present {
-            match presence {
-                Presence::Here { handed } => {
-                    *handed += 1;
-                    fx.push(Effect::ShutDown(*id));
-                }
-                Presence::Loading | Presence::Leaving | Presence::Mourned => {}
-            }
+        // The others are loading, or gone soon; if they come back, they are shut down then.
+        let here: Vec<SessionId> = self
+            .present
+            .iter()
+            .filter(|(_, presence)| matches!(presence, Presence::Here { .. }))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in here {
+            self.shut_down(id, fx);
         }
     }
 }

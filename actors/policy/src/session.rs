@@ -9,8 +9,10 @@
 //! ```
 //!
 //! Fed by the session actor. The idle rule is in `idle.rs`, the ladder of a teardown in
-//! `ending.rs`, starts and their back-off in `starting.rs`, what a live agent says in `live.rs`,
-//! what people ask for in `orders.rs`.
+//! `ending.rs` and what it is for in `purpose.rs`, starts and their back-off in `starting.rs`, a
+//! running turn in `turn.rs`, a session without one in `resting.rs`, what a live agent says
+//! besides in `live.rs`, a session without a process in `asleep.rs`, what people ask for in
+//! `orders.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, and no start is asked for before
 //! the former tree was verified empty; a message leaves the inbox only to be delivered or
@@ -25,12 +27,16 @@ use drowse_messages::{
 
 use crate::effect::{BackendOrder, Effect, Input};
 
+mod asleep;
 mod ending;
 mod idle;
 mod live;
 mod orders;
+mod purpose;
 mod report;
+mod resting;
 mod starting;
+mod turn;
 
 #[cfg(test)]
 mod tests;
@@ -44,8 +50,9 @@ pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 
 use ending::Ending;
 use idle::Rest;
-use live::{Live, Turn};
+use live::Live;
 use starting::Starting;
+use turn::Turn;
 
 /// What policy must know of an agent's adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +93,8 @@ struct Common {
     stale_facts: u64,
     /// When the session was last seen in use.
     active: MonoTime,
+    /// When the last step was taken: a daemon that is late since then did not run.
+    stepped: MonoTime,
 }
 
 impl Common {
@@ -212,6 +221,7 @@ impl Session {
                 failed_starts: 0,
                 stale_facts: 0,
                 active: now,
+                stepped: now,
             },
             phase,
             saved: progress.clone(),
@@ -245,21 +255,16 @@ impl Session {
             fx: &mut fx,
         };
         accept_message(&phase, input, &mut cx);
-        let mut phase = match phase {
-            Phase::Dormant | Phase::Released | Phase::Failing => on_asleep(phase, input, &mut cx),
+        let phase = match phase {
+            Phase::Dormant | Phase::Released | Phase::Failing => asleep::on(phase, input, &mut cx),
             Phase::Starting(starting) => starting.on(input, &mut cx),
-            Phase::Working(live, turn) => live::on_working(live, turn, input, &mut cx),
-            Phase::Resting(live, rest) => live::on_resting(live, rest, input, &mut cx),
+            Phase::Working(live, turn) => turn::on(live, turn, input, &mut cx),
+            Phase::Resting(live, rest) => resting::on(live, rest, input, &mut cx),
             Phase::Ending(ending) => ending.on(input, &mut cx),
-            Phase::Ended => on_ended(input, &mut cx),
+            Phase::Ended => asleep::on_ended(input, &mut cx),
         };
-        if was_held
-            && !report::is_held(&phase, &common)
-            && let Phase::Resting(_, rest) = &mut phase
-        {
-            // Whatever held it is gone: a full window begins (behaviour 17).
-            rest.restart(now);
-        }
+        let phase = resting::take_up(phase, was_held, &mut cx);
+        common.stepped = now;
         let mut session = Self {
             common,
             phase,
@@ -391,6 +396,8 @@ fn incarnation_of(input: &Input) -> Option<Incarnation> {
 /// that waits or is in flight is not taken again.
 fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
     match input {
+        // It was deleted with the session.
+        Input::MessageQueued(_) if matches!(phase, Phase::Ended) => {}
         Input::MessageQueued(queued) => {
             let in_flight = match phase {
                 Phase::Working(_, turn) => turn.message(),
@@ -424,64 +431,6 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
         | Input::TreeEmptied(_)
         | Input::ReapReport(_) => {}
     }
-}
-
-/// Dormant, released or failing: no process, and late news of the last one is dropped.
-fn on_asleep(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
-    match input {
-        Input::MessageQueued(_) => {
-            cx.common.failed_starts = 0;
-            Starting::begin(false, cx)
-        }
-        // A session loaded with messages that wait is nudged by a tick. A failing one waits for
-        // a person.
-        Input::IdleTick(_) if !matches!(phase, Phase::Failing) && !cx.common.inbox.is_empty() => {
-            Starting::begin(false, cx)
-        }
-        Input::Order(order) => orders::on_asleep(phase, order, cx),
-        Input::StartGranted(_) => {
-            cx.fx.push(Effect::StartSettled);
-            phase
-        }
-        Input::Activity(_)
-        | Input::StatusChanged(_)
-        | Input::TaskRoster(_)
-        | Input::IdleTick(_)
-        | Input::Delivered(_)
-        | Input::Launched(_)
-        | Input::LaunchFailed(_)
-        | Input::ChildExited(_)
-        | Input::TreeEmptied(_)
-        | Input::ReapReport(_)
-        | Input::LimitsChanged(_) => phase,
-    }
-}
-
-/// Removed: whatever comes, comes too late.
-fn on_ended(input: &Input, cx: &mut Cx<'_>) -> Phase {
-    match input {
-        Input::Order(_) => {
-            let session = cx.common.id.to_string();
-            cx.fx
-                .push(Effect::Refuse(drowse_messages::Refusal::NoSuchSession {
-                    session,
-                }));
-        }
-        Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
-        Input::Activity(_)
-        | Input::StatusChanged(_)
-        | Input::TaskRoster(_)
-        | Input::IdleTick(_)
-        | Input::MessageQueued(_)
-        | Input::Delivered(_)
-        | Input::Launched(_)
-        | Input::LaunchFailed(_)
-        | Input::ChildExited(_)
-        | Input::TreeEmptied(_)
-        | Input::ReapReport(_)
-        | Input::LimitsChanged(_) => {}
-    }
-    Phase::Ended
 }
 
 /// Passes a piece of the answer on to whoever watches.

@@ -85,8 +85,8 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(place: &'a Place, method: Method, path: String) -> Self {
-        let agent = concat!("drowse-client/", env!("CARGO_PKG_VERSION"));
+    pub(crate) fn new(place: &'a Place, name: &str, method: Method, path: String) -> Self {
+        let agent = format!("{name}/{}", env!("CARGO_PKG_VERSION"));
         let mut call = Self {
             place,
             method,
@@ -95,7 +95,7 @@ impl<'a> Call<'a> {
             body: Bytes::new(),
             bad_header: None,
         };
-        call.put(USER_AGENT, agent);
+        call.put(USER_AGENT, &agent);
         match place {
             Place::Unix(_) => call.put(HOST, "localhost"),
             Place::Tcp { addr, token } => {

@@ -46,6 +46,7 @@ pub use crate::stream::{EventStream, HEARTBEAT_DEADLINE};
 #[derive(Clone, Debug)]
 pub struct Client {
     place: Place,
+    name: String,
 }
 
 /// Which part of the list of sessions.
@@ -74,28 +75,39 @@ impl Client {
     /// The daemon behind a Unix socket. Nothing is connected yet.
     #[must_use]
     pub fn unix(socket: impl Into<PathBuf>) -> Self {
-        Self {
-            place: Place::Unix(socket.into()),
-        }
+        Self::at(Place::Unix(socket.into()))
     }
 
     /// The daemon behind a TCP address, with the text of its token file.
     #[must_use]
     pub fn tcp(addr: SocketAddr, token: impl Into<String>) -> Self {
-        Self {
-            place: Place::Tcp {
-                addr,
-                token: token.into().trim().to_owned(),
-            },
-        }
+        let token = token.into().trim().to_owned();
+        Self::at(Place::Tcp { addr, token })
+    }
+
+    fn at(place: Place) -> Self {
+        let name = env!("CARGO_PKG_NAME").to_owned();
+        Self { place, name }
+    }
+
+    /// The name under which the daemon remembers who gave an order, `drowse-client` unless set:
+    /// printable ASCII without `/`.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    fn call(&self, method: Method, path: String) -> Call<'_> {
+        Call::new(&self.place, &self.name, method, path)
     }
 
     fn get(&self, path: impl Into<String>) -> Call<'_> {
-        Call::new(&self.place, Method::GET, path.into())
+        self.call(Method::GET, path.into())
     }
 
     fn post(&self, path: impl Into<String>) -> Call<'_> {
-        Call::new(&self.place, Method::POST, path.into())
+        self.call(Method::POST, path.into())
     }
 
     /// `GET /readyz`: true once the daemon takes requests, false while it starts or ends.
@@ -281,7 +293,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn remove(&self, session: &str) -> Result<(), ClientError> {
         let path = session_path(session, "")?;
-        Call::new(&self.place, Method::DELETE, path).done().await
+        self.call(Method::DELETE, path).done().await
     }
 
     /// `POST /v1/sessions/{id}/asks/{ask}`: answers what the agent asks.

@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn every_cut_gives_the_same_events() {
         let text =
-            "id: 1\r\nevent: x\r\ndata: grüße 漢字\r\n\r\n: heartbeat\n\nid:2\ndata:a\ndata: b\n\n\
+            "id: 1\r\nevent: x\r\ndata: grüße\r\ndata: 漢字\r\n\r\n: heartbeat\n\nid:2\ndata:a\ndata: b\n\n\
                     id: 3\rdata: c\r\r"
                 .as_bytes();
         let whole = read(&[text]).unwrap();
         let expected = [
-            event("1", "grüße 漢字"),
+            event("1", "grüße\n漢字"),
             event("2", "a\nb"),
             event("3", "c"),
         ];

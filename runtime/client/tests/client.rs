@@ -21,22 +21,24 @@ enum Script {
 
 /// Serves one connection per script; joining it gives the requests as they came.
 fn serve(scripts: Vec<Script>) -> (tempfile::TempDir, Client, JoinHandle<Vec<String>>) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("drowse.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let listener = UnixListener::bind(&path).expect("a free socket");
     let server = std::thread::spawn(move || {
         let play = |script| {
-            let (mut stream, _) = listener.accept().unwrap();
+            let (mut stream, _) = listener.accept().expect("a connection");
             let request = read_request(&mut stream);
             match script {
                 Script::Say(pieces) => {
                     for piece in pieces {
-                        stream.write_all(&piece).unwrap();
+                        stream.write_all(&piece).expect("a reader");
                     }
                 }
                 Script::HangUp => {}
                 Script::Flood => {
-                    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+                    stream
+                        .write_all(b"HTTP/1.1 200 OK\r\n\r\n")
+                        .expect("a reader");
                     while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
                 }
             }
@@ -56,12 +58,12 @@ fn read_request(stream: &mut UnixStream) -> String {
             let length = head
                 .lines()
                 .find_map(|line| line.strip_prefix("content-length: "))
-                .map_or(0, |length| length.parse().unwrap());
+                .map_or(0, |length| length.parse().expect("a number"));
             if body.len() >= length {
                 return text;
             }
         }
-        let count = stream.read(&mut piece).unwrap();
+        let count = stream.read(&mut piece).expect("a request");
         assert_ne!(count, 0, "the request ended early: {text}");
         bytes.extend_from_slice(&piece[..count]);
     }
@@ -94,7 +96,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .unwrap();
+        .expect("a runtime");
     runtime.block_on(future)
 }
 
@@ -251,10 +253,11 @@ fn names_cannot_become_other_paths() {
         answer("202 Accepted", "application/json", "{}"),
         answer("202 Accepted", "application/json", "{}"),
     ]);
-    run(client.remove("../x?y")).unwrap();
+    run(client.clone().named("web").remove("../x?y")).unwrap();
     run(client.answer("a", "toolu/1", Answer::Text("yes".into()))).unwrap();
     let requests = server.join().unwrap();
     assert!(requests[0].starts_with("DELETE /v1/sessions/%2E%2E%2Fx%3Fy HTTP/1.1\r\n"));
+    assert!(requests[0].contains("user-agent: web/"), "{}", requests[0]);
     assert!(requests[1].starts_with("POST /v1/sessions/a/asks/toolu%2F1 HTTP/1.1\r\n"));
     assert!(
         requests[1].ends_with(r#"{"answer":{"text":"yes"}}"#),

@@ -242,10 +242,12 @@ impl Ending {
     /// Takes the next rung when this one has done its work or its time is up. Nothing is asked of
     /// the reaper while it owes an answer.
     fn advance(&mut self, cx: &mut Cx<'_>) {
+        if self.awaited.is_some() {
+            return;
+        }
         let late = cx.now >= self.until;
         let gone = self.exited || self.emptied;
         match self.rung {
-            _ if self.awaited.is_some() => {}
             Rung::Snapshot => self.after_snapshot(cx),
             Rung::Interrupt if gone => self.terminate(cx),
             Rung::Interrupt => {
@@ -258,7 +260,7 @@ impl Ending {
                     self.terminate(cx);
                 }
             }
-            Rung::Terminate if self.emptied => self.verify(cx),
+            Rung::Terminate | Rung::Stuck if self.emptied => self.verify(cx),
             // A verification without an answer proves nothing: it is asked for again.
             Rung::Verify => self.verify(cx),
             Rung::Terminate | Rung::Stuck => {

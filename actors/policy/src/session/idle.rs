@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use drowse_messages::{Limits, MonoTime, Reason, SessionEvent, Who, millis};
 
-use super::ending::{Ending, Goal};
-use super::live::{Live, deliver_next};
+use super::ending::Ending;
+use super::live::Live;
+use super::purpose::{Goal, Purpose};
 use super::{Common, Cx, Phase, report};
 
 /// A tick this late proves that the daemon itself did not run (it was stopped, or the machine
@@ -46,21 +47,20 @@ impl Rest {
     /// Enters the phase, with a full window from the end of the turn (behaviour 10).
     pub(super) fn begin(mut live: Box<Live>, cx: &mut Cx<'_>) -> Phase {
         live.turn_ended = Some(cx.now);
-        let rest = Self {
-            quiet_since: cx.now,
-            window_from: cx.now,
+        Phase::Resting(live, Self::from(cx.now))
+    }
+
+    fn from(now: MonoTime) -> Self {
+        Self {
+            quiet_since: now,
+            window_from: now,
             pinned: None,
-        };
-        deliver_next(live, rest, cx)
+        }
     }
 
     /// The session was used: a full window begins.
     pub(super) fn restart(&mut self, now: MonoTime) {
-        *self = Self {
-            quiet_since: now,
-            window_from: now,
-            pinned: None,
-        };
+        *self = Self::from(now);
     }
 
     /// When the idle rule next has something to say. `None` while it is off, and while the
@@ -79,7 +79,7 @@ impl Rest {
     fn pin_deadline(&self, live: &Live, common: &Common) -> Option<MonoTime> {
         let pinned = self.pinned?;
         let end = common.limits.task_hold_max.deadline(pinned.since)?;
-        only_tasks_hold(live, common).then(|| {
+        is_pinned_by_tasks(live, common).then(|| {
             if pinned.warned {
                 end
             } else {
@@ -104,7 +104,7 @@ impl Rest {
 
     /// Warns before the budget of background tasks ends, and says when it has.
     fn is_pin_over(&mut self, live: &Live, cx: &mut Cx<'_>) -> bool {
-        if !only_tasks_hold(live, cx.common) {
+        if !is_pinned_by_tasks(live, cx.common) {
             return false;
         }
         let Some(pinned) = &mut self.pinned else {
@@ -130,12 +130,13 @@ impl Rest {
     /// The window ended and something holds: another window (behaviours 43, 130).
     fn defer(&mut self, live: &Live, cx: &mut Cx<'_>) {
         self.window_from = cx.now;
-        if self.pinned.is_none() && live.holding_tasks().next().is_some() {
-            self.pinned = Some(Pinned {
+        // The budget of tasks runs while nothing else holds.
+        self.pinned = is_pinned_by_tasks(live, cx.common).then(|| {
+            self.pinned.unwrap_or(Pinned {
                 since: cx.now,
                 warned: false,
-            });
-        }
+            })
+        });
         let held_by = report::holds_at_rest(live, cx.common, cx.now)
             .iter()
             .map(report::hold_in_words)
@@ -147,8 +148,11 @@ impl Rest {
 
 /// Time has passed for a session at rest.
 pub(super) fn on_tick(live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Phase {
-    let wanted = rest.next_deadline(&live, cx.common);
-    if wanted.is_some_and(|wanted| cx.now.since(wanted) > LATE_TICK_MAX) {
+    // A deadline may already have passed when it came up, so what counts is the last step too.
+    let due = rest
+        .next_deadline(&live, cx.common)
+        .map(|wanted| wanted.max(cx.common.stepped));
+    if due.is_some_and(|due| cx.now.since(due) > LATE_TICK_MAX) {
         rest.restart(cx.now);
     }
     judge(live, rest, cx)
@@ -159,27 +163,26 @@ pub(super) fn on_tick(live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Phase
 pub(super) fn judge(mut live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Phase {
     let was_held = report::is_held_at_rest(&live, cx.common);
     if let Some(goal) = live.pass_time(cx) {
-        return Ending::begin(live, goal, Who::Rule, None, cx);
+        return Ending::begin(live, Purpose::new(goal, Who::Rule), None, cx);
     }
     let held = report::is_held_at_rest(&live, cx.common);
     if was_held && !held {
         rest.restart(cx.now);
     }
-    if held && rest.is_pin_over(&live, cx) {
-        let goal = Goal::Release(Reason::TaskHoldExpired);
-        return Ending::begin(live, goal, Who::Rule, None, cx);
-    }
-    if window_is_open(&rest, &cx.common.limits, cx.now) {
+    let reason = if rest.is_pin_over(&live, cx) {
+        Reason::TaskHoldExpired
+    } else if window_is_open(&rest, &cx.common.limits, cx.now) {
         return Phase::Resting(live, rest);
-    }
-    if held {
+    } else if held {
         rest.defer(&live, cx);
         return Phase::Resting(live, rest);
-    }
-    if cx.common.cannot_resume().is_some() {
+    } else if cx.common.cannot_resume().is_some() {
         return Phase::Resting(live, rest);
-    }
-    Ending::begin(live, Goal::Release(Reason::Idle), Who::Rule, None, cx)
+    } else {
+        Reason::Idle
+    };
+    let purpose = Purpose::new(Goal::Release(reason), Who::Rule);
+    Ending::begin(live, purpose, None, cx)
 }
 
 fn window_is_open(rest: &Rest, limits: &Limits, now: MonoTime) -> bool {
@@ -194,7 +197,9 @@ fn warning(since: MonoTime, end: MonoTime) -> MonoTime {
     since.after(budget.saturating_sub(TASK_HOLD_WARNING.min(budget / 4)))
 }
 
-/// The budget of `task_hold_max` runs while nothing but background tasks holds.
-fn only_tasks_hold(live: &Live, common: &Common) -> bool {
-    live.holding_tasks().next().is_some() && !report::is_held_besides_tasks(live, common)
+/// Nothing but background tasks keeps the session from being released.
+fn is_pinned_by_tasks(live: &Live, common: &Common) -> bool {
+    live.holding_tasks().next().is_some()
+        && !report::is_held_besides_tasks(live, common)
+        && common.cannot_resume().is_none()
 }

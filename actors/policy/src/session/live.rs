@@ -1,20 +1,20 @@
-//! A live agent: what it says of itself, its turns, and the limits of its life.
+//! A live agent: what it says of itself besides its turns, and the limits of its life.
 //!
-//! Fed by `session.rs`. Whether a session at rest is idle is decided in `idle.rs`.
+//! Fed by `session.rs`. Turns are in `turn.rs`; whether a session at rest is idle is
+//! decided in `idle.rs`.
 //! Invariant: everything an agent can grow is bounded; what does not fit is counted as a notice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, AnswerAsk, Ask, Busy, ChildExited, Delivered, DeliveryResult, MessageId,
-    MessageState, MonoTime, Reason, Running, SessionEvent, StatusChanged, Task, TurnEnded,
-    TurnOutcome, Who, millis,
+    AgentStatus, AnswerAsk, Ask, Busy, MonoTime, Reason, Running, SessionEvent, Task, Who, millis,
 };
 
-use super::ending::{Ending, Goal};
-use super::idle::{self, Rest};
-use super::{Common, Cx, Phase, orders, publish_output};
+use super::ending::Ending;
+use super::purpose::{Goal, Purpose};
+use super::turn::Turn;
+use super::{Common, Cx, Phase, orders};
 use crate::effect::{BackendOrder, Input};
 
 /// 256: an agent runs a few dozen tasks at most; more is a fault of whatever reports them.
@@ -49,33 +49,9 @@ pub(super) struct Live {
     pub(super) asks: BTreeMap<String, (Ask, MonoTime)>,
     pub(super) schedules: BTreeMap<String, Schedule>,
     pub(super) turn_ended: Option<MonoTime>,
+    /// It has begun a turn.
+    has_worked: bool,
     hard_limit_warned: bool,
-}
-
-/// A running turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
-    /// The message that caused it; `None`: the agent began by itself.
-    message: Option<MessageId>,
-    pub(super) since: MonoTime,
-}
-
-impl Turn {
-    /// Enters the phase.
-    pub(super) fn begin(live: Box<Live>, message: Option<MessageId>, cx: &mut Cx<'_>) -> Phase {
-        cx.publish(SessionEvent::TurnStarted { message });
-        Phase::Working(
-            live,
-            Self {
-                message,
-                since: cx.now,
-            },
-        )
-    }
-
-    pub(super) fn message(&self) -> Option<MessageId> {
-        self.message
-    }
 }
 
 impl Live {
@@ -90,6 +66,7 @@ impl Live {
             asks: BTreeMap::new(),
             schedules: BTreeMap::new(),
             turn_ended: None,
+            has_worked: false,
             hard_limit_warned: false,
         }
     }
@@ -105,6 +82,17 @@ impl Live {
     /// Tasks that hold; ambient ones do not (behaviour 18).
     pub(super) fn holding_tasks(&self) -> impl Iterator<Item = &(Task, MonoTime)> {
         self.tasks.iter().filter(|(task, _)| !task.ambient)
+    }
+
+    /// It began a turn: it is a working agent, and its starts may fail anew.
+    pub(super) fn note_work(&mut self, cx: &mut Cx<'_>) {
+        self.has_worked = true;
+        cx.common.failed_starts = 0;
+    }
+
+    /// True when a message may be handed over, as far as the agent is concerned.
+    pub(super) fn takes_messages(&self) -> bool {
+        self.busy.is_empty() && self.asks.is_empty()
     }
 
     /// Takes note of what the agent says besides its turns.
@@ -262,242 +250,34 @@ impl Live {
     }
 
     /// An approval nobody answered for `approval_hold_max` is withdrawn, for every client, and
-    /// the process is released: it would wait for ever (behaviour 27).
+    /// the process is released: it would wait for ever (behaviour 27). One whose conversation
+    /// could not be taken up again goes on without the answer.
     fn expire_asks(&mut self, cx: &mut Cx<'_>) -> Option<Goal> {
-        let limit = cx.common.limits.approval_hold_max;
-        let over = |since: MonoTime| {
-            limit
-                .deadline(since)
-                .is_some_and(|deadline| cx.now >= deadline)
-        };
+        let (limit, now) = (cx.common.limits.approval_hold_max, cx.now);
+        let is_over = |since: MonoTime| limit.deadline(since).is_some_and(|end| now >= end);
         let expired: Vec<String> = self
             .asks
             .iter()
-            .filter(|(_, (_, since))| over(*since))
+            .filter(|(_, (_, since))| is_over(*since))
             .map(|(id, _)| id.clone())
             .collect();
         for id in &expired {
             cx.tell(BackendOrder::Withdraw { id: id.clone() });
             self.settle_ask(id, Who::Rule, cx);
         }
-        (!expired.is_empty()).then_some(Goal::Release(Reason::ApprovalExpired))
+        let ends = !expired.is_empty() && cx.common.cannot_resume().is_none();
+        ends.then_some(Goal::Release(Reason::ApprovalExpired))
     }
 }
 
-/// A turn runs: it is never released, however long or silent (behaviour 26).
-pub(super) fn on_working(mut live: Box<Live>, turn: Turn, input: &Input, cx: &mut Cx<'_>) -> Phase {
-    match input {
-        Input::StatusChanged(changed) => on_working_status(live, turn, changed, cx),
-        Input::TaskRoster(roster) => {
-            live.replace_roster(&roster.tasks, cx);
-            Phase::Working(live, turn)
-        }
-        Input::Activity(activity) => {
-            publish_output(&activity.kind, turn.message, cx);
-            Phase::Working(live, turn)
-        }
-        Input::IdleTick(_) => match live.pass_time(cx) {
-            Some(goal) => Ending::begin(live, goal, Who::Rule, Some(turn), cx),
-            None => Phase::Working(live, turn),
-        },
-        Input::Order(order) => orders::on_working(live, turn, order, cx),
-        Input::Delivered(delivered) => on_delivered(live, turn, *delivered, cx),
-        Input::ChildExited(exited) => crash(live, Some(turn), Some(exited), cx),
-        Input::TreeEmptied(_) => crash(live, Some(turn), None, cx),
-        // A message waits for the turn's end. The rest speaks of starts and teardowns.
-        Input::MessageQueued(_)
-        | Input::StartGranted(_)
-        | Input::Launched(_)
-        | Input::LaunchFailed(_)
-        | Input::ReapReport(_)
-        | Input::LimitsChanged(_) => Phase::Working(live, turn),
-    }
-}
-
-fn on_working_status(
-    mut live: Box<Live>,
-    turn: Turn,
-    changed: &StatusChanged,
-    cx: &mut Cx<'_>,
-) -> Phase {
-    match &changed.status {
-        AgentStatus::TurnStarted => {
-            cx.common.failed_starts = 0;
-            Phase::Working(live, turn)
-        }
-        AgentStatus::TurnEnded(ended) if !ended.answers && turn.message.is_some() => {
-            Phase::Working(live, turn)
-        }
-        AgentStatus::TurnEnded(ended) => {
-            end_turn(&turn, ended, cx);
-            live.void_asks(cx);
-            Rest::begin(live, cx)
-        }
-        AgentStatus::CannotResume { detail } => {
-            // The agent found out only when it was spoken to: it has not heard the message.
-            put_back(&turn, cx);
-            let goal = Goal::StartFailed {
-                error: detail.clone(),
-                retry: false,
-            };
-            Ending::begin(live, goal, Who::Outside, None, cx)
-        }
-        AgentStatus::Ready
-        | AgentStatus::BusyStarted(_)
-        | AgentStatus::BusyEnded { .. }
-        | AgentStatus::Asked(_)
-        | AgentStatus::Settled { .. }
-        | AgentStatus::Scheduled { .. }
-        | AgentStatus::Unscheduled { .. }
-        | AgentStatus::Conversation(_)
-        | AgentStatus::Notice { .. } => {
-            live.note(&changed.status, cx);
-            Phase::Working(live, turn)
-        }
-    }
-}
-
-/// Writes the outcome of a turn down and tells.
-pub(super) fn end_turn(turn: &Turn, ended: &TurnEnded, cx: &mut Cx<'_>) {
-    cx.common.failed_starts = 0;
-    let (state, error) = match &ended.outcome {
-        TurnOutcome::Completed => (MessageState::Answered, None),
-        TurnOutcome::Failed { error } => (MessageState::Failed, Some(error.clone())),
-        TurnOutcome::Interrupted => (MessageState::Failed, Some("interrupted".to_owned())),
+/// The agent ended without being asked.
+pub(super) fn crash(live: Box<Live>, turn: Option<Turn>, end: &Input, cx: &mut Cx<'_>) -> Phase {
+    let status = if let Input::ChildExited(exited) = end {
+        exited.status
+    } else {
+        None
     };
-    if let Some(message) = turn.message {
-        cx.settle(message, state, error.as_deref().unwrap_or(&ended.text));
-    }
-    cx.publish(SessionEvent::TurnEnded {
-        message: turn.message,
-        error,
-    });
-}
-
-/// The message in flight did not reach the agent: it is the next one again.
-fn put_back(turn: &Turn, cx: &mut Cx<'_>) {
-    if let Some(message) = turn.message {
-        cx.common.inbox.push_front(message);
-        cx.settle(message, MessageState::Queued, "");
-    }
-}
-
-fn on_delivered(live: Box<Live>, turn: Turn, delivered: Delivered, cx: &mut Cx<'_>) -> Phase {
-    if turn.message != Some(delivered.message) {
-        return Phase::Working(live, turn);
-    }
-    match delivered.result {
-        DeliveryResult::Written => {
-            let (message, state) = (delivered.message, MessageState::Delivered);
-            cx.publish(SessionEvent::MessageChanged {
-                message,
-                state,
-                text: String::new(),
-            });
-            Phase::Working(live, turn)
-        }
-        DeliveryResult::Void => Rest::begin(live, cx),
-        DeliveryResult::NotWritten => {
-            put_back(&turn, cx);
-            let error = "the agent does not read its input".to_owned();
-            Ending::begin(
-                live,
-                Goal::StartFailed { error, retry: true },
-                Who::Outside,
-                None,
-                cx,
-            )
-        }
-        DeliveryResult::PartlyWritten => crash(live, Some(turn), None, cx),
-    }
-}
-
-/// The process ended, or is of no use any more, without being asked.
-fn crash(
-    live: Box<Live>,
-    turn: Option<Turn>,
-    exited: Option<&ChildExited>,
-    cx: &mut Cx<'_>,
-) -> Phase {
-    let status = exited.and_then(|exited| exited.status);
-    Ending::begin_dead(live, Goal::Crash { status }, turn, exited, cx)
-}
-
-/// At rest: a message is delivered at once, and quiet time counts.
-pub(super) fn on_resting(
-    mut live: Box<Live>,
-    mut rest: Rest,
-    input: &Input,
-    cx: &mut Cx<'_>,
-) -> Phase {
-    match input {
-        Input::StatusChanged(changed) => on_resting_status(live, rest, changed, cx),
-        Input::TaskRoster(roster) => {
-            live.replace_roster(&roster.tasks, cx);
-            Phase::Resting(live, rest)
-        }
-        Input::Activity(activity) => {
-            publish_output(&activity.kind, None, cx);
-            rest.restart(cx.now);
-            Phase::Resting(live, rest)
-        }
-        Input::MessageQueued(_) => deliver_next(live, rest, cx),
-        Input::IdleTick(_) => idle::on_tick(live, rest, cx),
-        Input::LimitsChanged(_) => idle::judge(live, rest, cx),
-        Input::Order(order) => orders::on_resting(live, rest, order, cx),
-        Input::ChildExited(exited) => crash(live, None, Some(exited), cx),
-        Input::TreeEmptied(_) => crash(live, None, None, cx),
-        Input::Delivered(_)
-        | Input::StartGranted(_)
-        | Input::Launched(_)
-        | Input::LaunchFailed(_)
-        | Input::ReapReport(_) => Phase::Resting(live, rest),
-    }
-}
-
-fn on_resting_status(
-    mut live: Box<Live>,
-    rest: Rest,
-    changed: &StatusChanged,
-    cx: &mut Cx<'_>,
-) -> Phase {
-    match &changed.status {
-        // Nobody prompted it: a background task's end woke the agent, or a timer of its own.
-        AgentStatus::TurnStarted => Turn::begin(live, None, cx),
-        AgentStatus::CannotResume { detail } => {
-            let goal = Goal::StartFailed {
-                error: detail.clone(),
-                retry: false,
-            };
-            Ending::begin(live, goal, Who::Outside, None, cx)
-        }
-        // A second terminal event is harmless (behaviour 41).
-        AgentStatus::TurnEnded(_)
-        | AgentStatus::Ready
-        | AgentStatus::BusyStarted(_)
-        | AgentStatus::BusyEnded { .. }
-        | AgentStatus::Asked(_)
-        | AgentStatus::Settled { .. }
-        | AgentStatus::Scheduled { .. }
-        | AgentStatus::Unscheduled { .. }
-        | AgentStatus::Conversation(_)
-        | AgentStatus::Notice { .. } => {
-            live.note(&changed.status, cx);
-            deliver_next(live, rest, cx)
-        }
-    }
-}
-
-/// Hands the next message over, unless something must end first.
-pub(super) fn deliver_next(live: Box<Live>, rest: Rest, cx: &mut Cx<'_>) -> Phase {
-    if !live.busy.is_empty() || !live.asks.is_empty() {
-        return Phase::Resting(live, rest);
-    }
-    match cx.common.inbox.pop_front() {
-        Some(message) => {
-            cx.tell(BackendOrder::Deliver(message));
-            Turn::begin(live, Some(message), cx)
-        }
-        None => Phase::Resting(live, rest),
-    }
+    let early = !live.has_worked;
+    let purpose = Purpose::new(Goal::Crash { status, early }, Who::Outside);
+    Ending::begin_after(end, live, purpose, turn, cx)
 }

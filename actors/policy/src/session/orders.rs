@@ -8,10 +8,12 @@ use drowse_messages::{
     AnswerAsk, HoldId, HoldTaken, Order, Refusal, SessionEvent, Stop, StopHow, millis,
 };
 
-use super::ending::{Ending, Goal};
+use super::ending::Ending;
 use super::idle::Rest;
-use super::live::{Live, Turn};
-use super::starting::{Starting, finish_without_process};
+use super::live::Live;
+use super::purpose::Purpose;
+use super::starting::Starting;
+use super::turn::Turn;
 use super::{Cx, Lease, Phase, report};
 use crate::effect::{BackendOrder, Effect};
 
@@ -129,9 +131,8 @@ fn on_asleep_stop(phase: Phase, stop: &Stop, cx: &mut Cx<'_>) -> Phase {
     let failing = matches!(phase, Phase::Failing);
     match stop.how {
         StopHow::Release | StopHow::Shutdown => phase,
-        StopHow::Stop if failing => finish_without_process(Goal::Stop, stop.by.clone(), cx),
-        StopHow::Stop => phase,
-        StopHow::Remove => finish_without_process(Goal::Remove, stop.by.clone(), cx),
+        StopHow::Stop if !failing => phase,
+        StopHow::Stop | StopHow::Remove => Purpose::of(stop).finish_without_process(cx),
     }
 }
 
@@ -147,7 +148,7 @@ pub(super) fn on_working(mut live: Box<Live>, turn: Turn, order: &Order, cx: &mu
         }
         Order::Stop(stop) => {
             cancel_for(stop.how, cx);
-            return Ending::begin(live, Goal::of(stop.how), stop.by.clone(), Some(turn), cx);
+            return Ending::begin(live, Purpose::of(stop), Some(turn), cx);
         }
         Order::Interrupt(_) => cx.tell(BackendOrder::Interrupt),
         Order::Wake(_) => {}
@@ -190,5 +191,5 @@ fn on_resting_stop(live: Box<Live>, rest: Rest, stop: &Stop, cx: &mut Cx<'_>) ->
         }
     }
     cancel_for(stop.how, cx);
-    Ending::begin(live, Goal::of(stop.how), stop.by.clone(), None, cx)
+    Ending::begin(live, Purpose::of(stop), None, cx)
 }

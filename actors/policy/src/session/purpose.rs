@@ -95,6 +95,16 @@ impl Purpose {
         Self { goal, by, next }
     }
 
+    /// The agent says that there is no conversation to go on with.
+    pub(super) fn cannot_resume(detail: &str) -> Self {
+        let goal = Goal::StartFailed {
+            error: detail.to_owned(),
+            retry: false,
+            fresh: false,
+        };
+        Self::new(goal, Who::Outside)
+    }
+
     /// Somebody asks for an end.
     pub(super) fn of(stop: &Stop) -> Self {
         Self::new(Goal::of(stop.how), stop.by.clone())
@@ -124,10 +134,9 @@ impl Purpose {
     pub(super) fn cancels(&self) -> bool {
         match self.goal {
             Goal::Stop | Goal::Remove => true,
-            Goal::Release(_)
-            | Goal::StartFailed { .. }
-            | Goal::Crash { .. }
-            | Goal::Shutdown => false,
+            Goal::Release(_) | Goal::StartFailed { .. } | Goal::Crash { .. } | Goal::Shutdown => {
+                false
+            }
         }
     }
 
@@ -188,18 +197,23 @@ impl Purpose {
                 Phase::Ended
             }
             (_, Next::Nothing) | (Goal::Shutdown, _) => asleep(cx),
-            (Goal::StartFailed { fresh, .. }, Next::Wake { fresh: asked }) => {
+            (
+                Goal::StartFailed {
+                    error,
+                    retry,
+                    fresh,
+                },
+                next,
+            ) => {
+                let phase = starting::fail(&error, retry, fresh, cx);
+                let fresh = match next {
+                    Next::Wake { fresh: asked } => fresh || asked,
+                    Next::Message if matches!(phase, Phase::Failing) => fresh,
+                    Next::Message | Next::Inbox | Next::Nothing => return phase,
+                };
+                // Whoever wants it now has changed something: the tries are counted anew.
                 cx.common.failed_starts = 0;
-                Starting::begin(fresh || asked, cx)
-            }
-            (Goal::StartFailed { error, retry, fresh }, next) => {
-                match starting::fail(&error, retry, fresh, cx) {
-                    Phase::Failing if next == Next::Message => {
-                        cx.common.failed_starts = 0;
-                        Starting::begin(fresh, cx)
-                    }
-                    phase => phase,
-                }
+                Starting::begin(fresh, cx)
             }
             (_, Next::Wake { fresh }) => Starting::begin(fresh, cx),
             (_, Next::Inbox | Next::Message) if cx.common.inbox.is_empty() => asleep(cx),

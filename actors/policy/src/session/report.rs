@@ -7,7 +7,8 @@ use drowse_messages::{
     Reason, SessionReport, SessionState, WallTime, millis,
 };
 
-use super::live::{Live, Turn};
+use super::live::Live;
+use super::turn::Turn;
 use super::{Common, Phase, Session};
 
 /// Wall-clock facts of a session, which policy keeps out of its decisions.
@@ -126,13 +127,14 @@ impl Session {
 pub(super) fn state(phase: &Phase, common: &Common) -> SessionState {
     match phase {
         Phase::Dormant => SessionState::New,
+        Phase::Starting(starting) if starting.is_cancelled() => SessionState::Stopping,
         Phase::Starting(_) => SessionState::Starting,
         Phase::Working(live, _) if !live.asks.is_empty() => SessionState::NeedsYou,
         Phase::Working(..) => SessionState::Working,
         Phase::Resting(live, _) if !live.asks.is_empty() => SessionState::NeedsYou,
         Phase::Resting(live, _) if is_held_by_background(live) => SessionState::Waiting,
         Phase::Resting(..) => SessionState::Resting,
-        Phase::Ending(ending) if ending.is_release() => SessionState::Releasing,
+        Phase::Ending(ending) if ending.purpose().is_release() => SessionState::Releasing,
         Phase::Ending(_) => SessionState::Stopping,
         Phase::Released => released_state(common),
         Phase::Failing => SessionState::Failing,

@@ -7,13 +7,15 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChildExited, EndReport, LaunchFailed, MonoTime, Order, Reason, Refusal, Running,
-    SessionEvent, StatusChanged, Stop, StopHow, Who, millis,
+    AgentStatus, ChildExited, LaunchFailed, MonoTime, Order, Refusal, Running, SessionEvent,
+    StatusChanged, Stop, StopHow, Who, millis,
 };
 
-use super::ending::{Ending, Goal};
+use super::ending::Ending;
 use super::idle::Rest;
-use super::live::{Live, Turn};
+use super::live::Live;
+use super::purpose::{Goal, Purpose};
+use super::turn::Turn;
 use super::{Cx, Phase, orders};
 use crate::effect::{Effect, Input};
 
@@ -31,13 +33,7 @@ pub(super) struct Starting {
     /// Begin a new conversation.
     fresh: bool,
     /// Somebody ended it while the launch was under way.
-    cancelled: Option<Cancelled>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Cancelled {
-    goal: Goal,
-    by: Who,
+    cancelled: Option<Purpose>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +73,11 @@ impl Starting {
         }
     }
 
+    /// Somebody ended it; that it was launched is all that is still to be heard.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.is_some()
+    }
+
     pub(super) fn next_deadline(&self, common: &super::Common) -> Option<MonoTime> {
         match &self.stage {
             Stage::Queued | Stage::Launching => None,
@@ -104,22 +105,24 @@ impl Starting {
                 Phase::Starting(self)
             }
             Input::ChildExited(exited) => {
-                let how = exited
-                    .status
-                    .map_or("without a trace".to_owned(), |s| s.to_string());
-                let said = exited.stderr_tail.trim();
-                let colon = if said.is_empty() { "" } else { ": " };
-                let error = format!("ended before it was ready ({how}){colon}{said}");
-                self.fail_handshake(error, true, Some(exited), cx)
+                let error = ended_early(exited);
+                self.fail_handshake(error, true, Some(input), cx)
             }
             Input::TreeEmptied(_) => {
-                self.fail_handshake("ended before it was ready".to_owned(), true, None, cx)
+                let error = "ended before it was ready".to_owned();
+                self.fail_handshake(error, true, Some(input), cx)
             }
             Input::IdleTick(_) => self.on_tick(cx),
             Input::Order(order) => self.on_order(order, cx),
-            // Messages wait in the inbox; output before readiness is no use of the session.
-            Input::MessageQueued(_)
-            | Input::Activity(_)
+            // It waits in the inbox.
+            Input::MessageQueued(_) => {
+                if let Some(cancelled) = &mut self.cancelled {
+                    cancelled.note_message();
+                }
+                Phase::Starting(self)
+            }
+            // Output before readiness is no use of the session.
+            Input::Activity(_)
             | Input::Delivered(_)
             | Input::ReapReport(_)
             | Input::LimitsChanged(_) => Phase::Starting(self),
@@ -160,20 +163,20 @@ impl Starting {
             agent_pid: running.agent.process.pid(),
         });
         let live = Box::new(Live::new(running, cx));
-        if let Some(cancelled) = self.cancelled.take() {
+        if let Some(cancelled) = self.cancelled {
             cx.fx.push(Effect::StartSettled);
-            return Ending::begin(live, cancelled.goal, cancelled.by, None, cx);
+            return Ending::begin(live, cancelled, None, cx);
         }
         self.stage = Stage::Handshaking(live);
         Phase::Starting(self)
     }
 
-    fn on_launch_failed(mut self: Box<Self>, failed: &LaunchFailed, cx: &mut Cx<'_>) -> Phase {
+    fn on_launch_failed(self: Box<Self>, failed: &LaunchFailed, cx: &mut Cx<'_>) -> Phase {
         match self.stage {
-            Stage::Launching => match self.cancelled.take() {
+            Stage::Launching => match self.cancelled {
                 Some(cancelled) => {
                     cx.fx.push(Effect::StartSettled);
-                    finish_without_process(cancelled.goal, cancelled.by, cx)
+                    cancelled.finish_without_process(cx)
                 }
                 None => fail(&failed.error, failed.retry, self.fresh, cx),
             },
@@ -242,16 +245,22 @@ impl Starting {
         self: Box<Self>,
         error: String,
         retry: bool,
-        exited: Option<&ChildExited>,
+        end: Option<&Input>,
         cx: &mut Cx<'_>,
     ) -> Phase {
         match self.stage {
             Stage::Handshaking(live) => {
                 cx.fx.push(Effect::StartSettled);
-                let goal = Goal::StartFailed { error, retry };
-                match exited {
-                    Some(_) => Ending::begin_dead(live, goal, None, exited, cx),
-                    None => Ending::begin(live, goal, Who::Outside, None, cx),
+                let fresh = self.fresh;
+                let goal = Goal::StartFailed {
+                    error,
+                    retry,
+                    fresh,
+                };
+                let purpose = Purpose::new(goal, Who::Outside);
+                match end {
+                    Some(end) => Ending::begin_after(end, live, purpose, None, cx),
+                    None => Ending::begin(live, purpose, None, cx),
                 }
             }
             Stage::Queued | Stage::Launching | Stage::BackingOff { .. } => Phase::Starting(self),
@@ -261,14 +270,21 @@ impl Starting {
     fn on_order(mut self: Box<Self>, order: &Order, cx: &mut Cx<'_>) -> Phase {
         match order {
             Order::Stop(stop) => self.on_stop(stop, cx),
-            Order::Wake(wake) => {
-                self.fresh |= wake.fresh;
-                if let Stage::BackingOff { .. } = self.stage {
-                    cx.fx.push(Effect::AskStart);
-                    self.stage = Stage::Queued;
+            Order::Wake(wake) => match (&mut self.cancelled, &self.stage) {
+                (Some(cancelled), _) => {
+                    cancelled.wake(wake.fresh);
+                    Phase::Starting(self)
                 }
-                Phase::Starting(self)
-            }
+                // Whoever asks has changed something: the tries are counted anew.
+                (None, Stage::BackingOff { .. }) => {
+                    cx.common.failed_starts = 0;
+                    Self::begin(self.fresh || wake.fresh, cx)
+                }
+                (None, Stage::Queued | Stage::Launching | Stage::Handshaking(_)) => {
+                    self.fresh |= wake.fresh;
+                    Phase::Starting(self)
+                }
+            },
             Order::TakeHold(hold) => {
                 orders::take_lease(hold, cx);
                 Phase::Starting(self)
@@ -298,32 +314,36 @@ impl Starting {
             cx.fx.push(Effect::Refuse(Refusal::Held { held_by }));
             return Phase::Starting(self);
         }
+        if let Some(cancelled) = &mut self.cancelled {
+            cancelled.join(stop, cx);
+            return Phase::Starting(self);
+        }
         orders::cancel_for(stop.how, cx);
-        let goal = Goal::of(stop.how);
+        let purpose = Purpose::of(stop);
         match self.stage {
             Stage::Queued | Stage::BackingOff { .. } => {
                 cx.fx.push(Effect::StartSettled);
-                finish_without_process(goal, stop.by.clone(), cx)
+                purpose.finish_without_process(cx)
             }
             Stage::Handshaking(live) => {
                 cx.fx.push(Effect::StartSettled);
-                Ending::begin(live, goal, stop.by.clone(), None, cx)
+                Ending::begin(live, purpose, None, cx)
             }
             Stage::Launching => {
-                let weaker = self
-                    .cancelled
-                    .as_ref()
-                    .is_none_or(|c| c.goal.weight() < goal.weight());
-                if weaker {
-                    self.cancelled = Some(Cancelled {
-                        goal,
-                        by: stop.by.clone(),
-                    });
-                }
+                self.cancelled = Some(purpose);
                 Phase::Starting(self)
             }
         }
     }
+}
+
+fn ended_early(exited: &ChildExited) -> String {
+    let how = exited
+        .status
+        .map_or("without a trace".to_owned(), |s| s.to_string());
+    let said = exited.stderr_tail.trim();
+    let colon = if said.is_empty() { "" } else { ": " };
+    format!("ended before it was ready ({how}){colon}{said}")
 }
 
 /// The agent takes prompts now.
@@ -368,30 +388,4 @@ fn pause(cx: &Cx<'_>) -> Duration {
     START_PAUSE
         .saturating_mul(1 << doublings)
         .min(START_PAUSE_MAX)
-}
-
-/// Ends a session that owns no process.
-pub(super) fn finish_without_process(goal: Goal, by: Who, cx: &mut Cx<'_>) -> Phase {
-    let reason = goal.reason();
-    if reason == Reason::Removed {
-        cx.publish(SessionEvent::Removed);
-        cx.fx.push(Effect::Forget);
-        return Phase::Ended;
-    }
-    cx.common.end = Some(EndReport {
-        reason,
-        by,
-        mid_turn: false,
-        processes: Vec::new(),
-        released_bytes: 0,
-        reaped: Vec::new(),
-        status: None,
-        survivors: Vec::new(),
-        stderr_tail: String::new(),
-    });
-    if cx.common.incarnation == drowse_messages::Incarnation::default() {
-        Phase::Dormant
-    } else {
-        Phase::Released
-    }
 }

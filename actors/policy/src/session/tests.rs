@@ -1,1 +1,15 @@
-//! .
+//! The session's promises, as stories told in virtual time and as properties.
+//!
+//! A test names the rows of the list of behaviours (`B 10`) and the cases (`D19`) it proves.
+
+mod countdown;
+mod generate;
+mod holds;
+mod ladder;
+mod limits;
+mod orders;
+mod properties;
+mod release;
+mod starts;
+mod story;
+mod watch;

@@ -1,0 +1,66 @@
+//! A session without a process: dormant, released, failing or removed.
+//!
+//! Fed by `session.rs`. Invariant: nothing happens here by itself; a process is started because
+//! somebody wants one.
+
+use drowse_messages::Refusal;
+
+use super::starting::Starting;
+use super::{Cx, Phase, orders};
+use crate::effect::{Effect, Input};
+
+/// Dormant, released or failing: no process, and late news of the last one is dropped.
+pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
+    match input {
+        Input::MessageQueued(_) => {
+            cx.common.failed_starts = 0;
+            Starting::begin(false, cx)
+        }
+        // A session loaded with messages that wait is nudged by a tick. A failing one waits for
+        // a person.
+        Input::IdleTick(_) if !matches!(phase, Phase::Failing) && !cx.common.inbox.is_empty() => {
+            Starting::begin(false, cx)
+        }
+        Input::Order(order) => orders::on_asleep(phase, order, cx),
+        Input::StartGranted(_) => {
+            cx.fx.push(Effect::StartSettled);
+            phase
+        }
+        Input::Activity(_)
+        | Input::StatusChanged(_)
+        | Input::TaskRoster(_)
+        | Input::IdleTick(_)
+        | Input::Delivered(_)
+        | Input::Launched(_)
+        | Input::LaunchFailed(_)
+        | Input::ChildExited(_)
+        | Input::TreeEmptied(_)
+        | Input::ReapReport(_)
+        | Input::LimitsChanged(_) => phase,
+    }
+}
+
+/// Removed: whatever comes, comes too late.
+pub(super) fn on_ended(input: &Input, cx: &mut Cx<'_>) -> Phase {
+    match input {
+        Input::Order(_) => {
+            let session = cx.common.id.to_string();
+            cx.fx
+                .push(Effect::Refuse(Refusal::NoSuchSession { session }));
+        }
+        Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
+        Input::Activity(_)
+        | Input::StatusChanged(_)
+        | Input::TaskRoster(_)
+        | Input::IdleTick(_)
+        | Input::MessageQueued(_)
+        | Input::Delivered(_)
+        | Input::Launched(_)
+        | Input::LaunchFailed(_)
+        | Input::ChildExited(_)
+        | Input::TreeEmptied(_)
+        | Input::ReapReport(_)
+        | Input::LimitsChanged(_) => {}
+    }
+    Phase::Ended
+}

@@ -1,0 +1,351 @@
+//! The promises that every single step keeps, whatever came before it. Layout of the list: the
+//! numbers are those of the properties in `properties.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use drowse_messages::{
+    DeliveryResult, Incarnation, Limits, MessageId, MessageState, MonoTime, Order, Progress,
+    ReapStep, Reason, Refusal, SavedSession, SessionEvent, SessionReport, SessionState, StopHow,
+};
+
+use super::generate::TERM_GRACE;
+use crate::session::{SNAPSHOT_MAX, Session, Times};
+use crate::{BackendOrder, Effect, Input};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    Waiting,
+    InFlight,
+    Over,
+}
+
+/// One tree, as far as the session was told.
+#[derive(Clone, Debug, Default)]
+struct Tree {
+    terminated: Option<MonoTime>,
+    killed: bool,
+    /// A walk found somebody although the tree was said to be empty.
+    found_somebody: bool,
+    empty: bool,
+    ending: Option<Reason>,
+    delivered: BTreeSet<MessageId>,
+}
+
+/// What a watcher remembers of a life.
+#[derive(Debug)]
+pub(super) struct Watch {
+    saved: SavedSession,
+    written: Progress,
+    limits: Limits,
+    messages: BTreeMap<MessageId, Message>,
+    trees: BTreeMap<Incarnation, Tree>,
+    /// The tree that was launched last and not yet found empty.
+    open: Option<Incarnation>,
+    reap: Option<(ReapStep, MonoTime)>,
+    asked_start: bool,
+    /// Somebody wants a process: since the last order to end it, a message or a wake came.
+    wanted: bool,
+    quiet_from: MonoTime,
+    removed: bool,
+}
+
+impl Watch {
+    pub(super) fn new(saved: SavedSession, limits: Limits, now: MonoTime) -> Self {
+        Self {
+            written: saved.progress.clone(),
+            saved,
+            limits,
+            messages: BTreeMap::new(),
+            trees: BTreeMap::new(),
+            open: None,
+            reap: None,
+            asked_start: false,
+            wanted: false,
+            quiet_from: now,
+            removed: false,
+        }
+    }
+
+    pub(super) fn report(&self, session: &Session, now: MonoTime) -> SessionReport {
+        session.report(&self.saved.profile, Times::default(), now)
+    }
+
+    /// The session as the store has it.
+    pub(super) fn as_saved(&self) -> SavedSession {
+        let waiting = self.messages.iter();
+        let waiting = waiting.filter(|(_, state)| **state == Message::Waiting);
+        SavedSession {
+            progress: self.written.clone(),
+            queued: waiting.map(|(message, _)| *message).collect(),
+            ..self.saved.clone()
+        }
+    }
+
+    /// True for a message that waits or is in flight.
+    pub(super) fn is_open(&self, message: MessageId) -> bool {
+        self.messages
+            .get(&message)
+            .is_some_and(|state| *state != Message::Over)
+    }
+
+    pub(super) fn check(
+        &mut self,
+        before: &Session,
+        input: &Input,
+        now: MonoTime,
+        after: &Session,
+        effects: &[Effect],
+    ) {
+        if before.stale_facts() != after.stale_facts() {
+            // 6: facts of another launch change nothing but the counter.
+            assert_eq!(effects, []);
+            assert_eq!(self.report(before, now), self.report(after, now));
+            return;
+        }
+        self.note_input(before, input, now);
+        for effect in effects {
+            self.check_effect(before, now, effect);
+        }
+        self.note_delivery(input);
+        self.check_after(input, now, after);
+    }
+
+    fn note_input(&mut self, before: &Session, input: &Input, now: MonoTime) {
+        match input {
+            Input::MessageQueued(queued) if !self.removed => {
+                self.wanted = true;
+                self.messages
+                    .entry(queued.message)
+                    .or_insert(Message::Waiting);
+            }
+            // A session that sleeps with messages is nudged by a tick.
+            Input::IdleTick(_) if before.is_asleep() => self.wanted = true,
+            Input::Order(Order::Wake(_)) => self.wanted = true,
+            Input::Order(Order::Stop(stop)) if stop.how != StopHow::Release => {
+                self.wanted = false;
+            }
+            Input::LimitsChanged(limits) => self.limits = limits.clone(),
+            Input::Activity(_) => self.quiet_from = now,
+            Input::ReapReport(report) => {
+                if self.reap.is_some_and(|(step, _)| step == report.step) {
+                    self.reap = None;
+                }
+                let tree = self.trees.entry(report.incarnation).or_default();
+                tree.empty |= report.empty;
+                tree.found_somebody |= report.step == ReapStep::Verify && !report.empty;
+            }
+            Input::LaunchFailed(failed) if before.running().is_none() => {
+                self.trees.entry(failed.incarnation).or_default().empty = true;
+            }
+            Input::MessageQueued(_)
+            | Input::IdleTick(_)
+            | Input::Order(_)
+            | Input::StatusChanged(_)
+            | Input::TaskRoster(_)
+            | Input::Delivered(_)
+            | Input::StartGranted(_)
+            | Input::Launched(_)
+            | Input::LaunchFailed(_)
+            | Input::ChildExited(_)
+            | Input::TreeEmptied(_) => {}
+        }
+    }
+
+    /// A message that was void is nobody's any more.
+    fn note_delivery(&mut self, input: &Input) {
+        if let Input::Delivered(delivered) = input
+            && delivered.result == DeliveryResult::Void
+            && let Some(state @ Message::InFlight) = self.messages.get_mut(&delivered.message)
+        {
+            *state = Message::Over;
+        }
+    }
+
+    fn check_effect(&mut self, before: &Session, now: MonoTime, effect: &Effect) {
+        // 4: nothing but refusals follows the end of a session.
+        let harmless = matches!(
+            effect,
+            Effect::Sleep | Effect::StartSettled | Effect::Forget
+        ) || matches!(effect, Effect::Refuse(Refusal::NoSuchSession { .. }));
+        assert!(!self.removed || harmless, "{effect:?} after the end");
+        match effect {
+            Effect::AskStart => {
+                assert!(self.wanted, "5: a start that nobody wants");
+                assert!(!self.asked_start, "a second place is asked for");
+                self.asked_start = true;
+            }
+            Effect::StartSettled => self.asked_start = false,
+            Effect::Launch { incarnation, .. } => {
+                if let Some(open) = self.open {
+                    assert!(
+                        self.trees[&open].empty,
+                        "a launch beside the tree of {open}"
+                    );
+                }
+                self.open = Some(*incarnation);
+                let former = self.trees.insert(*incarnation, Tree::default());
+                assert!(former.is_none(), "{incarnation} is launched twice");
+            }
+            Effect::Tell { incarnation, order } => self.check_told(*incarnation, order),
+            Effect::Reap(request) => self.check_reap(request.incarnation, request.step, now),
+            Effect::Settle { message, state, .. } => self.settle(*message, *state),
+            Effect::Save(progress) => self.written = Progress::clone(progress),
+            Effect::Publish(event) => self.check_event(before, now, event),
+            Effect::Forget | Effect::Refuse(_) | Effect::Sleep => {}
+        }
+    }
+
+    fn check_told(&mut self, incarnation: Incarnation, order: &BackendOrder) {
+        if let BackendOrder::Deliver(message) = order {
+            let tree = self.trees.get_mut(&incarnation).unwrap();
+            assert!(
+                tree.delivered.insert(*message),
+                "delivered twice: {message}"
+            );
+            let state = self.messages.insert(*message, Message::InFlight);
+            assert_eq!(state, Some(Message::Waiting), "{message} does not wait");
+        }
+    }
+
+    fn check_reap(&mut self, incarnation: Incarnation, step: ReapStep, now: MonoTime) {
+        if let Some((asked, since)) = self.reap {
+            let waited = now.since(since);
+            assert!(
+                waited >= SNAPSHOT_MAX,
+                "{step:?} before {asked:?} was answered"
+            );
+        }
+        self.reap = Some((step, now));
+        let tree = self.trees.get_mut(&incarnation).unwrap();
+        match step {
+            ReapStep::Terminate => tree.terminated = Some(now),
+            ReapStep::Kill => {
+                // 3: not before SIGTERM and its grace.
+                let grace_over = tree
+                    .terminated
+                    .is_some_and(|since| now.since(since) >= TERM_GRACE);
+                assert!(grace_over || tree.killed || tree.found_somebody);
+                tree.killed = true;
+            }
+            ReapStep::Snapshot | ReapStep::Verify => {}
+        }
+    }
+
+    fn settle(&mut self, message: MessageId, state: MessageState) {
+        let next = match state {
+            MessageState::Queued => Message::Waiting,
+            MessageState::Answered
+            | MessageState::Failed
+            | MessageState::Unknown
+            | MessageState::Cancelled => Message::Over,
+            MessageState::Delivered => panic!("the store marks what is delivered"),
+        };
+        let from = self.messages.insert(message, next);
+        assert_ne!(from, Some(Message::Over), "{message} is settled twice");
+        assert!(from.is_some(), "{message} was never accepted");
+        if from == Some(Message::Waiting) {
+            assert_eq!(
+                state,
+                MessageState::Cancelled,
+                "{message} was not delivered"
+            );
+        }
+    }
+
+    fn check_event(&mut self, before: &Session, now: MonoTime, event: &SessionEvent) {
+        match event {
+            SessionEvent::Ending { reason, .. } => {
+                let current = before.incarnation();
+                self.trees.entry(current).or_default().ending = Some(*reason);
+                if *reason == Reason::Idle {
+                    self.check_idle(before, now);
+                }
+            }
+            SessionEvent::Released { end } => {
+                let tree = &self.trees[&before.incarnation()];
+                let begun = tree.ending.expect("an end begins");
+                // 7: the reason never becomes less important.
+                assert!(end.reason.weight() >= begun.weight());
+                assert!(tree.empty, "released before a walk found nothing");
+            }
+            SessionEvent::Removed => self.removed = true,
+            _ => {}
+        }
+    }
+
+    /// 1 and 2: nothing runs or holds, and it has been quiet for the whole time.
+    fn check_idle(&self, before: &Session, now: MonoTime) {
+        assert!(
+            matches!(
+                before.state(),
+                SessionState::Resting | SessionState::Waiting
+            ),
+            "{:?} is not idle",
+            before.state()
+        );
+        let held: Vec<_> = before
+            .holds(now)
+            .into_iter()
+            .filter(|hold| hold.until.is_none_or(|until| until > now))
+            .collect();
+        assert!(held.is_empty(), "released although held by {held:?}");
+        let end = self.limits.idle_after.deadline(self.quiet_from);
+        assert!(end.is_some_and(|end| now >= end), "released too early");
+    }
+
+    fn check_after(&mut self, input: &Input, now: MonoTime, after: &Session) {
+        let held = !after.holds(now).is_empty();
+        if after.state() != SessionState::Resting || held {
+            self.quiet_from = now;
+        }
+        let deadline = after.next_deadline();
+        if after.is_asleep() {
+            assert_eq!(deadline, None, "asleep with a timer");
+        }
+        if matches!(input, Input::IdleTick(_)) {
+            assert!(
+                deadline.is_none_or(|deadline| deadline > now),
+                "a tick that leaves its deadline behind would come for ever"
+            );
+        }
+        let starts = match after.state() {
+            SessionState::Starting => true,
+            SessionState::Stopping => after.running().is_none(),
+            _ => false,
+        };
+        assert!(starts || !self.asked_start, "a place is not given back");
+        let waiting = self
+            .messages
+            .values()
+            .filter(|state| **state == Message::Waiting)
+            .count();
+        let report = self.report(after, now);
+        if self.removed {
+            assert_eq!(waiting, 0, "messages end with their session");
+            return;
+        }
+        assert_eq!(report.queued, waiting, "a message is lost or made up");
+        let Progress {
+            state,
+            incarnation,
+            running,
+            conversation,
+            end,
+            last_error,
+        } = &self.written;
+        // Every reader sees the same, and so does the next daemon.
+        assert_eq!(
+            (*state, *incarnation, running.as_ref()),
+            (report.state, report.incarnation, after.running())
+        );
+        assert_eq!(
+            (conversation, end, last_error),
+            (&report.conversation, &report.end, &report.last_error)
+        );
+    }
+}
+
+/// The longest that a session takes to come to rest for good: five failed starts with their
+/// pauses, teardowns of deaf agents, a whole window, and whatever waits in the inbox.
+pub(super) const SETTLED_AFTER_MAX: Duration = Duration::from_secs(3 * 3600);

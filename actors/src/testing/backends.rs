@@ -1,0 +1,303 @@
+//! Agents that behave as told.
+//!
+//! Fed by sessions. A launched agent gets ready, answers each message with `re: ` and its text,
+//! and ends when its stdin is closed, each after the time set in [`super::Manners`], or when the
+//! test says so. Invariant: nothing is said by an agent whose tree has fallen.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actix::Recipient;
+use drowse_messages::{
+    Activity, ActivityKind, AgentStatus, BootedIdentity, Conversation, Delivered, DeliveryResult,
+    ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, ProcIdentity, Running, SessionId,
+    StatusChanged, TurnEnded, TurnOutcome,
+};
+use drowse_policy::{BackendOrder, Input};
+
+use super::{FakeStore, FakeTrees, Journal, SharedManners, lock};
+use crate::ports::{Backends, Launch, Store};
+use crate::session::Facts;
+
+/// One agent, or what is left of it.
+#[derive(Clone, Debug)]
+struct Agent {
+    incarnation: Incarnation,
+    running: Running,
+    facts: Recipient<Facts>,
+    trees: Arc<FakeTrees>,
+}
+
+impl Agent {
+    fn say(&self, facts: Vec<Input>) {
+        if self.trees.stands(self.running.keeper.process) {
+            self.facts.do_send(Facts(facts));
+        }
+    }
+
+    fn status(&self, status: AgentStatus) -> Input {
+        let incarnation = self.incarnation;
+        StatusChanged {
+            incarnation,
+            status,
+        }
+        .into()
+    }
+}
+
+/// Fake backends.
+#[derive(Debug)]
+pub struct FakeBackends {
+    journal: Journal,
+    manners: SharedManners,
+    store: Arc<FakeStore>,
+    trees: Arc<FakeTrees>,
+    agents: RefCell<BTreeMap<SessionId, Agent>>,
+    /// Far above what the rule against pids of 1 and less refuses.
+    next_pid: Cell<i32>,
+}
+
+impl FakeBackends {
+    pub(super) fn new(
+        journal: Journal,
+        manners: SharedManners,
+        store: Arc<FakeStore>,
+        trees: Arc<FakeTrees>,
+    ) -> Self {
+        Self {
+            journal,
+            manners,
+            store,
+            trees,
+            agents: RefCell::default(),
+            next_pid: Cell::new(1000),
+        }
+    }
+
+    /// The newest agent of a session says something of itself.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn say(&self, session: SessionId, status: AgentStatus) {
+        let agent = self.agent(session);
+        agent.say(vec![agent.status(status)]);
+    }
+
+    /// It says a piece of its answer.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn print(&self, session: SessionId, text: &str) {
+        let agent = self.agent(session);
+        agent.say(vec![output(agent.incarnation, text)]);
+    }
+
+    /// It ends its turn well.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn end_turn(&self, session: SessionId, text: &str) {
+        let agent = self.agent(session);
+        agent.say(end_of_turn(&agent, session, text));
+    }
+
+    /// Its link says this, whatever it is and whether or not the agent lives.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn tell(&self, session: SessionId, facts: Vec<Input>) {
+        self.agent(session).facts.do_send(Facts(facts));
+    }
+
+    /// It ends by itself, and its tree with it.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn exit(&self, session: SessionId, status: ExitStatus) {
+        let keeper = self.agent(session).running.keeper.process;
+        self.trees.fell(keeper, status);
+    }
+
+    /// Its newest launch.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn incarnation(&self, session: SessionId) -> Incarnation {
+        self.agent(session).incarnation
+    }
+
+    /// True while the actor that launched it is there to hear it.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn is_heard(&self, session: SessionId) -> bool {
+        self.agent(session).facts.connected()
+    }
+
+    fn agent(&self, session: SessionId) -> Agent {
+        let agents = self.agents.borrow();
+        agents
+            .get(&session)
+            .expect("the test launched it before")
+            .clone()
+    }
+
+    fn note(&self, line: &str) {
+        self.journal.note(format!("backends: {line}"));
+        let mut manners = lock(&self.manners);
+        if manners.panics_at.is_some_and(|at| line.starts_with(at)) {
+            manners.panics_at = None;
+            drop(manners);
+            panic!("a fault on purpose at {line}");
+        }
+    }
+
+    fn new_running(&self) -> Running {
+        let first = self.next_pid.get();
+        self.next_pid.set(first + 10);
+        let identity = |pid| BootedIdentity {
+            boot_id: "fake".to_owned(),
+            process: ProcIdentity::new(pid, 7).expect("pids of fakes start at 1000"),
+        };
+        Running {
+            keeper: identity(first),
+            agent: identity(first + 1),
+        }
+    }
+
+    fn deliver(&self, agent: Agent, session: SessionId, message: MessageId) {
+        let text = self.store.deliver(message);
+        let takes = lock(&self.manners).turn_takes;
+        actix_rt::spawn(async move {
+            let text = text.await;
+            let result = match text {
+                Ok(_) => DeliveryResult::Written,
+                Err(_) => DeliveryResult::Void,
+            };
+            let incarnation = agent.incarnation;
+            let delivered = Delivered {
+                incarnation,
+                message,
+                result,
+            };
+            agent.say(vec![delivered.into()]);
+            let Ok(text) = text else { return };
+            agent.say(vec![agent.status(AgentStatus::TurnStarted)]);
+            if let Some(takes) = takes {
+                tokio::time::sleep(takes).await;
+                agent.say(end_of_turn(&agent, session, &format!("re: {text}")));
+            }
+        });
+    }
+}
+
+fn output(incarnation: Incarnation, text: &str) -> Input {
+    Activity {
+        incarnation: Some(incarnation),
+        kind: ActivityKind::Output(text.to_owned()),
+    }
+    .into()
+}
+
+fn end_of_turn(agent: &Agent, session: SessionId, text: &str) -> Vec<Input> {
+    let conversation = Conversation {
+        native_id: format!("native-{session}"),
+        path: None,
+        resumable: true,
+    };
+    let ended = TurnEnded {
+        outcome: TurnOutcome::Completed,
+        text: text.to_owned(),
+        answers: true,
+    };
+    vec![
+        output(agent.incarnation, text),
+        agent.status(AgentStatus::Conversation(conversation)),
+        agent.status(AgentStatus::TurnEnded(ended)),
+    ]
+}
+
+impl Backends for FakeBackends {
+    fn launch(&self, launch: Launch, facts: Recipient<Facts>) {
+        let how = launch.conversation.map_or_else(
+            || "new".to_owned(),
+            |conversation| format!("resume {}", conversation.native_id),
+        );
+        let incarnation = launch.incarnation;
+        self.note(&format!("launch {incarnation} {how}"));
+        let manners = lock(&self.manners).clone();
+        let agent = Agent {
+            incarnation,
+            running: self.new_running(),
+            facts,
+            trees: self.trees.clone(),
+        };
+        self.agents
+            .borrow_mut()
+            .insert(launch.session, agent.clone());
+        actix_rt::spawn(async move {
+            tokio::time::sleep(manners.launch_takes).await;
+            if let Some(error) = manners.launch_fails {
+                let failed = LaunchFailed {
+                    incarnation,
+                    error,
+                    retry: true,
+                };
+                return agent.facts.do_send(Facts(vec![failed.into()]));
+            }
+            let Running { keeper, agent: top } = agent.running.clone();
+            let (trees, facts) = (&agent.trees, agent.facts.clone());
+            trees.plant(&agent.running, incarnation, facts);
+            let launched = Launched {
+                incarnation,
+                agent: top,
+                keeper,
+            };
+            agent.say(vec![launched.into()]);
+            if let Some(takes) = manners.ready_takes {
+                tokio::time::sleep(takes).await;
+                agent.say(vec![agent.status(AgentStatus::Ready)]);
+            }
+        });
+    }
+
+    fn order(&self, session: SessionId, incarnation: Incarnation, order: BackendOrder) {
+        self.note(&in_words(&order));
+        let agent = self.agent(session);
+        if agent.incarnation != incarnation {
+            return;
+        }
+        let obeys_close = lock(&self.manners).obeys_close;
+        match order {
+            BackendOrder::Deliver(message) => self.deliver(agent, session, message),
+            BackendOrder::Interrupt => {
+                let ended = TurnEnded {
+                    outcome: TurnOutcome::Interrupted,
+                    text: String::new(),
+                    answers: true,
+                };
+                agent.say(vec![agent.status(AgentStatus::TurnEnded(ended))]);
+            }
+            BackendOrder::Close if obeys_close => {
+                let keeper = agent.running.keeper.process;
+                self.trees.fell(keeper, ExitStatus::Code(0));
+            }
+            BackendOrder::Close
+            | BackendOrder::Answer { .. }
+            | BackendOrder::Withdraw { .. }
+            | BackendOrder::Dismiss => {}
+        }
+    }
+}
+
+fn in_words(order: &BackendOrder) -> String {
+    match order {
+        BackendOrder::Deliver(message) => format!("deliver {message}"),
+        BackendOrder::Interrupt => "interrupt".to_owned(),
+        BackendOrder::Answer { id, answer } => format!("answer {id} {answer:?}").to_lowercase(),
+        BackendOrder::Withdraw { id } => format!("withdraw {id}"),
+        BackendOrder::Close => "close".to_owned(),
+        BackendOrder::Dismiss => "dismiss".to_owned(),
+    }
+}

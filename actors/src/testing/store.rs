@@ -1,0 +1,299 @@
+//! A store in memory.
+//!
+//! Fed by all actors. It keeps the promises of the port: calls take effect in the order they are
+//! made, and only their answers take time.
+
+use std::collections::BTreeMap;
+
+use drowse_messages::{
+    Accepted, Event, MessageId, MessageState, Profile, Progress, SavedMessage, SavedSession,
+    SendMessage, SessionId, SessionState,
+};
+
+use super::{FakeClock, Journal, Lock, SharedManners, lock};
+use crate::ports::{Clock, Page, Recovered, SavedPage, Store, StoreError, Stored};
+
+#[derive(Debug, Default)]
+struct Shelf {
+    sessions: BTreeMap<SessionId, SavedSession>,
+    messages: BTreeMap<MessageId, SavedMessage>,
+    events: Vec<Event>,
+    /// Messages ever accepted: numbers are not used again.
+    accepted: u64,
+    failing: bool,
+}
+
+/// A fake store.
+#[derive(Debug)]
+pub struct FakeStore {
+    clock: FakeClock,
+    journal: Journal,
+    manners: SharedManners,
+    shelf: Lock<Shelf>,
+}
+
+impl FakeStore {
+    pub(super) fn new(clock: FakeClock, journal: Journal, manners: SharedManners) -> Self {
+        let shelf = Lock::default();
+        Self {
+            clock,
+            journal,
+            manners,
+            shelf,
+        }
+    }
+
+    /// From now on every call that can fail does, or none.
+    pub fn set_failing(&self, failing: bool) {
+        lock(&self.shelf).failing = failing;
+    }
+
+    /// Puts a session on the shelf, as an earlier daemon would have left it.
+    pub fn put(&self, saved: SavedSession) {
+        lock(&self.shelf).sessions.insert(saved.profile.id, saved);
+    }
+
+    /// Every event that was recorded.
+    #[must_use]
+    pub fn recorded(&self) -> Vec<Event> {
+        lock(&self.shelf).events.clone()
+    }
+
+    /// What was saved last.
+    #[must_use]
+    pub fn progress(&self, id: SessionId) -> Option<Progress> {
+        let shelf = lock(&self.shelf);
+        shelf.sessions.get(&id).map(|saved| saved.progress.clone())
+    }
+
+    /// How many sessions are in each state: the counts for [`Recovered::states`].
+    #[must_use]
+    pub fn states(&self) -> BTreeMap<SessionState, u64> {
+        let mut states = BTreeMap::new();
+        for saved in lock(&self.shelf).sessions.values() {
+            *states.entry(saved.progress.state).or_default() += 1;
+        }
+        states
+    }
+
+    fn note(&self, line: &str) {
+        self.journal.note(format!("store: {line}"));
+    }
+
+    fn with<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut Shelf) -> Result<T, StoreError>,
+    ) -> Stored<T> {
+        let mut shelf = lock(&self.shelf);
+        let answer = if shelf.failing {
+            Err(StoreError::Failed("the disk is full".to_owned()))
+        } else {
+            read(&mut shelf)
+        };
+        Box::pin(async move { answer })
+    }
+}
+
+impl Shelf {
+    fn message(&mut self, id: MessageId) -> Result<&mut SavedMessage, StoreError> {
+        self.messages.get_mut(&id).ok_or(StoreError::NotFound)
+    }
+
+    /// A session with the messages that wait for it.
+    fn whole(&self, id: SessionId) -> Result<SavedSession, StoreError> {
+        let saved = self.sessions.get(&id).ok_or(StoreError::NotFound)?;
+        let waits = |message: &&SavedMessage| {
+            message.session == id && message.state == MessageState::Queued
+        };
+        let queued = self.messages.values().filter(waits);
+        Ok(SavedSession {
+            queued: queued.map(|message| message.id).collect(),
+            ..saved.clone()
+        })
+    }
+
+    fn page(&self, page: &Page) -> SavedPage {
+        let fits = |saved: &&SavedSession| {
+            let agent = &saved.profile.recipe.agent;
+            page.state.is_none_or(|state| saved.progress.state == state)
+                && page.agent.as_ref().is_none_or(|wanted| agent == wanted)
+        };
+        let mut fitting: Vec<_> = self.sessions.values().filter(fits).cloned().collect();
+        fitting.sort_by_key(|saved| (std::cmp::Reverse(saved.last_active), saved.profile.id));
+        let first: usize = page
+            .after
+            .as_ref()
+            .and_then(|after| after.parse().ok())
+            .unwrap_or_default();
+        let total = fitting.len();
+        let end = first.saturating_add(page.limit).min(total);
+        SavedPage {
+            sessions: fitting.drain(first.min(end)..end).collect(),
+            total: total as u64,
+            next: (end < total).then(|| end.to_string()),
+        }
+    }
+}
+
+impl Store for FakeStore {
+    fn recover(&self) -> Stored<Recovered> {
+        self.with(|_| Ok(Recovered::default()))
+    }
+
+    fn open(&self, profile: Profile) -> Stored<()> {
+        self.note("open");
+        self.with(|shelf| {
+            let named = |saved: &SavedSession| saved.profile.name == profile.name;
+            if shelf.sessions.values().any(named) {
+                return Err(StoreError::NameTaken);
+            }
+            let (id, created) = (profile.id, profile.created);
+            let saved = SavedSession {
+                profile,
+                progress: Progress::default(),
+                queued: Vec::new(),
+                state_since: created,
+                last_active: created,
+            };
+            shelf.sessions.insert(id, saved);
+            Ok(())
+        })
+    }
+
+    fn load(&self, id: SessionId) -> Stored<SavedSession> {
+        self.note("load");
+        let (saved, takes) = (
+            self.with(|shelf| shelf.whole(id)),
+            lock(&self.manners).load_takes,
+        );
+        Box::pin(async move {
+            tokio::time::sleep(takes).await;
+            saved.await
+        })
+    }
+
+    fn resolve(&self, text: String) -> Stored<SessionId> {
+        self.with(|shelf| {
+            let fits = |saved: &&SavedSession| {
+                saved.profile.name == text || saved.profile.id.to_string().starts_with(&text)
+            };
+            let found: Vec<_> = shelf.sessions.values().filter(fits).collect();
+            match found.as_slice() {
+                [] => Err(StoreError::NotFound),
+                [one] => Ok(one.profile.id),
+                several => {
+                    let names = several.iter().map(|saved| saved.profile.name.clone());
+                    Err(StoreError::Ambiguous(names.collect()))
+                }
+            }
+        })
+    }
+
+    fn list(&self, page: Page) -> Stored<SavedPage> {
+        self.with(|shelf| Ok(shelf.page(&page)))
+    }
+
+    fn enqueue(&self, session: SessionId, message: SendMessage) -> Stored<Accepted> {
+        self.note("enqueue");
+        let at = self.clock.wall();
+        self.with(|shelf| {
+            shelf.whole(session)?;
+            let same = |known: &&SavedMessage| known.session == session && known.key == message.key;
+            let known = shelf.messages.values().find(same);
+            if let (Some(known), Some(_)) = (known, &message.key) {
+                let message = known.id;
+                return Ok(Accepted {
+                    message,
+                    duplicate: true,
+                });
+            }
+            shelf.accepted += 1;
+            let id = MessageId(shelf.accepted);
+            let saved = SavedMessage {
+                id,
+                session,
+                key: message.key,
+                text: message.text,
+                state: MessageState::Queued,
+                answer: String::new(),
+                at,
+            };
+            shelf.messages.insert(id, saved);
+            Ok(Accepted {
+                message: id,
+                duplicate: false,
+            })
+        })
+    }
+
+    fn deliver(&self, message: MessageId) -> Stored<String> {
+        self.note(&format!("deliver {message}"));
+        self.with(|shelf| {
+            let saved = shelf.message(message)?;
+            if saved.state != MessageState::Queued {
+                return Err(StoreError::NotFound);
+            }
+            saved.state = MessageState::Delivered;
+            Ok(saved.text.clone())
+        })
+    }
+
+    fn message(&self, message: MessageId) -> Stored<SavedMessage> {
+        self.with(|shelf| shelf.message(message).cloned())
+    }
+
+    fn messages(&self, session: SessionId, limit: usize) -> Stored<Vec<SavedMessage>> {
+        self.with(|shelf| {
+            let of = |message: &&SavedMessage| message.session == session;
+            let mut newest: Vec<_> = shelf.messages.values().rev().filter(of).cloned().collect();
+            newest.truncate(limit);
+            newest.reverse();
+            Ok(newest)
+        })
+    }
+
+    fn save(&self, id: SessionId, progress: Progress) {
+        self.note(&format!("save {}", progress.state.code()));
+        let wall = self.clock.wall();
+        if let Some(saved) = lock(&self.shelf).sessions.get_mut(&id) {
+            if saved.progress.state != progress.state {
+                saved.state_since = wall;
+            }
+            saved.last_active = wall;
+            saved.progress = progress;
+        }
+    }
+
+    fn settle(&self, message: MessageId, state: MessageState, text: String) {
+        self.note(&format!("settle {message} {}", state.code()));
+        if let Ok(saved) = lock(&self.shelf).message(message) {
+            (saved.state, saved.answer) = (state, text);
+        }
+    }
+
+    fn forget(&self, id: SessionId) {
+        self.note("forget");
+        let mut shelf = lock(&self.shelf);
+        shelf.sessions.remove(&id);
+        shelf.messages.retain(|_, message| message.session != id);
+    }
+
+    fn record(&self, event: Event) {
+        lock(&self.shelf).events.push(event);
+    }
+
+    fn events(&self, after: u64, limit: usize, session: Option<SessionId>) -> Stored<Vec<Event>> {
+        self.with(|shelf| {
+            let wanted = |event: &&Event| {
+                event.seq > after && session.is_none_or(|id| event.session == Some(id))
+            };
+            let events = shelf.events.iter().filter(wanted).take(limit);
+            Ok(events.cloned().collect())
+        })
+    }
+
+    fn failing(&self) -> bool {
+        lock(&self.shelf).failing
+    }
+}
+

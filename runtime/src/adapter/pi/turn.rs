@@ -1,0 +1,199 @@
+//! Where a run of Pi's agent begins and ends, and whom its end answers.
+//!
+//! Fed by the observer. Since 1.0 `agent_settled` is the end and `agent_end` is not: retries and
+//! compaction may follow. Before, `agent_end` is the end, except that a failed one may be retried:
+//! that end waits until Pi, asked for its state, is seen to rest. Invariant: an end is reported
+//! once, and as an answer only for a prompt that Pi has accepted.
+
+use std::collections::BTreeSet;
+
+use drowse_messages::{TurnEnded, TurnOutcome};
+
+/// 4 KiB: an error is some lines; the rest is in the agent's own log.
+const ERROR_BYTES_MAX: usize = 4 * 1024;
+
+/// 64: prompts are sent one by one; a host may pile up a few.
+const PROMPTS_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// This Pi sends `agent_settled`: it said so, or used a word that only such a Pi has.
+    settles: bool,
+    /// Between `agent_start` and `agent_end`.
+    running: bool,
+    retrying: bool,
+    /// Prompts written and not yet accepted, by their id.
+    waiting: BTreeSet<String>,
+    /// Accepted and not answered.
+    accepted: bool,
+    /// A run began since the last end.
+    ran: bool,
+    /// An interrupt was written.
+    interrupted: bool,
+    /// What the agent said last.
+    last: Last,
+    /// An `agent_end` that may be retried.
+    held: Option<TurnEnded>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    text: String,
+    outcome: Option<TurnOutcome>,
+}
+
+impl Turn {
+    pub(super) fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    pub(super) fn prompted(&mut self, id: &str) {
+        self.interrupted = false;
+        if self.waiting.len() < PROMPTS_MAX {
+            self.waiting.insert(id.to_owned());
+        }
+    }
+
+    /// Pi took a prompt in. With `settles` the answer had a word of the newer dialect.
+    pub(super) fn accepted(&mut self, id: &str, settles: bool) -> bool {
+        self.settles |= settles;
+        let ours = self.waiting.remove(id);
+        self.accepted |= ours;
+        ours
+    }
+
+    /// Pi refused a prompt: its end, if it was one we know of.
+    pub(super) fn refused(&mut self, id: &str, error: &str) -> Option<TurnEnded> {
+        self.waiting.remove(id).then(|| TurnEnded {
+            outcome: failed(error),
+            text: String::new(),
+            answers: true,
+        })
+    }
+
+    pub(super) fn started(&mut self) {
+        self.running = true;
+        self.ran = true;
+        self.retrying = false;
+        self.held = None;
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// The agent finished a message.
+    pub(super) fn said(&mut self, text: String, stop_reason: &str, error: &str) {
+        let outcome = match stop_reason {
+            "error" => failed(error),
+            "aborted" => TurnOutcome::Interrupted,
+            _ => TurnOutcome::Completed,
+        };
+        self.last = Last {
+            text,
+            outcome: Some(outcome),
+        };
+    }
+
+    /// True when this Pi is known to speak the newer dialect.
+    pub(super) fn settles(&self) -> bool {
+        self.settles
+    }
+
+    /// True while an end waits for proof that Pi does not try again.
+    pub(super) fn holds_an_end(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// `agent_end`. In the older dialect the end of the turn, unless it failed.
+    pub(super) fn agent_end(&mut self, settles: bool) -> Option<TurnEnded> {
+        self.settles |= settles;
+        self.running = false;
+        if self.settles {
+            return None;
+        }
+        let ended = self.end(false);
+        if matches!(ended.outcome, TurnOutcome::Failed { .. }) {
+            self.held = Some(ended);
+            return None;
+        }
+        Some(self.over(ended))
+    }
+
+    /// `agent_settled`.
+    pub(super) fn settled(&mut self, aborted: bool) -> TurnEnded {
+        self.settles = true;
+        self.running = false;
+        let ended = self.end(aborted);
+        self.over(ended)
+    }
+
+    pub(super) fn retrying(&mut self) {
+        self.retrying = true;
+    }
+
+    /// Retries are over. Without success nothing more comes.
+    pub(super) fn retried(&mut self, success: bool) -> Option<TurnEnded> {
+        self.retrying = false;
+        if success { None } else { self.release_held() }
+    }
+
+    /// Compaction ended, and the agent does not go on by itself.
+    pub(super) fn gave_up(&mut self) -> Option<TurnEnded> {
+        self.release_held()
+    }
+
+    /// Pi was asked and is at rest: what was held is over, and so is a prompt that it took in
+    /// without a run (a command of an extension).
+    pub(super) fn rests(&mut self) -> Option<TurnEnded> {
+        if self.running || self.retrying {
+            return None;
+        }
+        if self.held.is_some() {
+            return self.release_held();
+        }
+        // A run that began has an end of its own.
+        (self.accepted && !self.ran).then(|| {
+            self.last = Last::default();
+            let ended = self.end(false);
+            self.over(ended)
+        })
+    }
+
+    fn release_held(&mut self) -> Option<TurnEnded> {
+        let mut held = self.held.take()?;
+        if self.interrupted {
+            // Between two tries nothing runs that could say so itself.
+            held.outcome = TurnOutcome::Interrupted;
+        }
+        Some(self.over(held))
+    }
+
+    fn end(&mut self, aborted: bool) -> TurnEnded {
+        let Last { text, outcome } = std::mem::take(&mut self.last);
+        let outcome = match outcome {
+            _ if aborted => TurnOutcome::Interrupted,
+            Some(outcome) => outcome,
+            None => TurnOutcome::Completed,
+        };
+        TurnEnded {
+            outcome,
+            text,
+            answers: self.accepted,
+        }
+    }
+
+    fn over(&mut self, ended: TurnEnded) -> TurnEnded {
+        self.held = None;
+        self.accepted = false;
+        self.ran = false;
+        self.interrupted = false;
+        ended
+    }
+}
+
+fn failed(error: &str) -> TurnOutcome {
+    let error = super::super::text::cut(error, ERROR_BYTES_MAX).to_owned();
+    TurnOutcome::Failed { error }
+}

@@ -1,0 +1,180 @@
+//! Live backends: the port through which sessions start agents and speak to them.
+//!
+//! Fed by session actors. Each backend is one task on the arbiter of the core actors
+//! ([`link`]), so that what an agent says reaches its session without crossing a thread.
+//!
+//! Invariants: each launch is answered exactly once; a backend of a session whose actor is gone
+//! ends itself; nothing of argv or environment is logged.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::Recipient;
+use drowse_actors::ports::{Backends, Launch, Store};
+use drowse_actors::session::Facts;
+use drowse_messages::{Incarnation, LaunchFailed, SessionId};
+use drowse_policy::BackendOrder;
+use tokio::sync::mpsc;
+
+use crate::adapter::{Adapter, Plan};
+use crate::adapters::Adapters;
+use crate::process::reaper::ReaperPool;
+use crate::process::spawn::KeeperProgram;
+use crate::redact::Redactor;
+
+mod lines;
+mod link;
+mod outbox;
+
+/// 256 orders wait for one backend at most. Policy gives a handful for each turn.
+const ORDERS_MAX: usize = 256;
+
+/// The variable that marks every process of this daemon's agents, for the sweep after a lost
+/// keeper. Its value names the state folder.
+pub const STATE_VARIABLE: &str = "DROWSE_STATE";
+
+/// What all backends share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) adapters: Adapters,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) boot_id: String,
+    pub(crate) pool: Arc<ReaperPool>,
+    pub(crate) program: KeeperProgram,
+    /// The value of [`STATE_VARIABLE`].
+    pub(crate) state_key: String,
+}
+
+#[derive(Debug)]
+struct Live {
+    incarnation: Incarnation,
+    orders: mpsc::Sender<BackendOrder>,
+}
+
+/// The backends of one daemon.
+#[derive(Debug)]
+pub(crate) struct LocalBackends {
+    shared: Rc<Shared>,
+    live: Rc<RefCell<BTreeMap<SessionId, Live>>>,
+}
+
+impl LocalBackends {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self {
+            shared: Rc::new(shared),
+            live: Rc::default(),
+        }
+    }
+}
+
+impl Backends for LocalBackends {
+    fn launch(&self, launch: Launch, facts: Recipient<Facts>) {
+        let (session, incarnation) = (launch.session, launch.incarnation);
+        let (orders, inbox) = mpsc::channel(ORDERS_MAX);
+        self.live.borrow_mut().insert(
+            session,
+            Live {
+                incarnation,
+                orders,
+            },
+        );
+        let (shared, live) = (self.shared.clone(), self.live.clone());
+        actix_rt::spawn(async move {
+            let prepared = prepare(&shared, &launch);
+            match prepared {
+                Ok(prepared) => link::run(&shared, launch, prepared, facts, inbox).await,
+                Err(error) => {
+                    let failed = LaunchFailed {
+                        incarnation,
+                        error,
+                        retry: false,
+                    };
+                    facts.do_send(Facts(vec![failed.into()]));
+                }
+            }
+            let mut live = live.borrow_mut();
+            if live
+                .get(&session)
+                .is_some_and(|live| live.incarnation == incarnation)
+            {
+                live.remove(&session);
+            }
+        });
+    }
+
+    fn order(&self, session: SessionId, incarnation: Incarnation, order: BackendOrder) {
+        let live = self.live.borrow();
+        let Some(backend) = live
+            .get(&session)
+            .filter(|live| live.incarnation == incarnation)
+        else {
+            return;
+        };
+        if let Err(error) = backend.orders.try_send(order) {
+            tracing::error!(%session, %incarnation, %error, "failed to pass an order on");
+        }
+    }
+}
+
+/// What a launch needs beyond its recipe.
+#[derive(Debug)]
+struct Prepared {
+    adapter: Arc<dyn Adapter>,
+    plan: Plan,
+    fresh_id: String,
+    redactor: Redactor,
+}
+
+/// Finds what can be known to fail before a process exists: the errors name what is missing.
+fn prepare(shared: &Shared, launch: &Launch) -> Result<Prepared, String> {
+    let recipe = &launch.recipe;
+    let adapter = shared
+        .adapters
+        .get(&recipe.protocol)
+        .ok_or_else(|| format!("there is no adapter for the protocol {}", recipe.protocol))?;
+    if !recipe.cwd.is_dir() {
+        return Err(format!(
+            "the session's folder {} is missing",
+            recipe.cwd.display()
+        ));
+    }
+    let fresh_id = uuid::Uuid::new_v4().to_string();
+    let mut plan = adapter.plan(recipe, launch.conversation.as_ref(), &fresh_id);
+    plan.env
+        .insert(STATE_VARIABLE.to_owned(), shared.state_key.clone());
+    plan.env
+        .insert("DROWSE_SESSION".to_owned(), launch.session.to_string());
+    let path = plan.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let program = plan.argv.first().cloned().unwrap_or_default();
+    if find_program(&program, path, &recipe.cwd).is_none() {
+        return Err(match program.contains('/') {
+            true => format!("the program {program} is missing or cannot be run"),
+            false => format!("there is no program {program} in PATH ({path})"),
+        });
+    }
+    Ok(Prepared {
+        adapter,
+        plan,
+        fresh_id,
+        redactor: Redactor::for_recipe(recipe),
+    })
+}
+
+/// Where a program is, as `execvp` would find it.
+pub(crate) fn find_program(program: &str, path: &str, cwd: &Path) -> Option<std::path::PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let runs = |file: &Path| {
+        file.metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        let file = cwd.join(program);
+        return runs(&file).then_some(file);
+    }
+    std::env::split_paths(path)
+        .map(|folder| folder.join(program))
+        .find(|file| runs(file))
+}

@@ -1,0 +1,534 @@
+//! One live backend: its keeper, its agent's three pipes, its observer, and the session's orders.
+//!
+//! One task owns all of it, so nothing is shared and nothing is locked. It turns what the agent
+//! says into facts, all that one read brought in one message, and orders into lines on the
+//! agent's stdin.
+//!
+//! Invariants: a launch is answered exactly once; everything the agent wrote before it ended is
+//! told before its end is (D36); no read, write or disk access in here keeps another waiting.
+
+use std::time::Duration;
+
+use actix::Recipient;
+use drowse_actors::ports::{Launch, Pending, StoreError};
+use drowse_actors::session::Facts;
+use drowse_messages::{
+    Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, Delivered, DeliveryResult,
+    ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, StatusChanged, TaskRoster,
+    TreeEmptied,
+};
+use drowse_policy::{BackendOrder, Input};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+use super::lines::{Line, Lines};
+use super::outbox::Outbox;
+use super::{Prepared, Shared};
+use crate::adapter::{Direction, Fact, Observer, Seen};
+use crate::chain::chain;
+use crate::process::control::{self, ToKeeper};
+use crate::process::link::{AgentStdio, KeeperEvent, KeeperLink};
+use crate::redact::Redactor;
+
+/// 30 s from asking for a keeper to the agent's process: far above any sane machine's time.
+const LAUNCH_MAX: Duration = Duration::from_secs(30);
+/// 64 KiB: what a pipe holds, so one read can take all of it.
+const READ_BYTES: usize = 64 * 1024;
+/// 16 KiB of stderr are kept, the newest: enough for a stack trace and its cause.
+const STDERR_KEPT_BYTES: usize = 16 * 1024;
+/// How long to wait before a delivery that the disk refused is tried again.
+const DISK_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Runs one backend from its launch to its dismissal.
+pub(super) async fn run(
+    shared: &Shared,
+    launch: Launch,
+    prepared: Prepared,
+    facts: Recipient<Facts>,
+    orders: mpsc::Receiver<BackendOrder>,
+) {
+    let incarnation = launch.incarnation;
+    match start(shared, &launch, &prepared).await {
+        Ok((keeper, agent, stdio)) => {
+            let identity = |process| BootedIdentity {
+                boot_id: shared.boot_id.clone(),
+                process,
+            };
+            let (agent, above) = (identity(agent), identity(keeper.keeper()));
+            facts.do_send(Facts(vec![
+                Launched {
+                    incarnation,
+                    agent,
+                    keeper: above,
+                }
+                .into(),
+            ]));
+            let Prepared {
+                adapter,
+                fresh_id,
+                redactor,
+                ..
+            } = prepared;
+            let observer = adapter.observe(launch.conversation.as_ref(), &fresh_id);
+            let mut link = Link::new(incarnation, keeper, stdio, observer, redactor, facts);
+            link.open();
+            link.serve(shared, orders).await;
+        }
+        Err(error) => {
+            let failed = LaunchFailed {
+                incarnation,
+                error,
+                retry: true,
+            };
+            facts.do_send(Facts(vec![failed.into()]));
+        }
+    }
+}
+
+/// Starts the keeper, and the agent below it.
+async fn start(
+    shared: &Shared,
+    launch: &Launch,
+    prepared: &Prepared,
+) -> Result<(KeeperLink, drowse_messages::ProcIdentity, AgentStdio), String> {
+    let order = control::Launch {
+        argv: prepared.plan.argv.iter().map(Into::into).collect(),
+        env: prepared
+            .plan
+            .env
+            .iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+        cwd: launch.recipe.cwd.clone(),
+        eof_grace: launch.eof_grace,
+        term_grace: launch.term_grace,
+    };
+    let begin = async {
+        let mut keeper = KeeperLink::spawn(&shared.program, launch.session, order)
+            .await
+            .map_err(|error| chain(&error))?;
+        let first = keeper.next_message().await;
+        Ok::<_, String>((keeper, first))
+    };
+    let (keeper, first) = tokio::time::timeout(LAUNCH_MAX, begin)
+        .await
+        .map_err(|_| format!("the keeper did not start the agent within {LAUNCH_MAX:?}"))??;
+    let error = match first {
+        Ok(Some(KeeperEvent::Started { agent, stdio })) => return Ok((keeper, agent, stdio)),
+        Ok(Some(KeeperEvent::LaunchFailed(error))) => error.to_string(),
+        Ok(Some(KeeperEvent::Exited(_) | KeeperEvent::Empty) | None) => {
+            "the keeper ended before the agent was started".to_owned()
+        }
+        Err(error) => chain(&error),
+    };
+    let identity = keeper.keeper();
+    drop(keeper);
+    collect(shared, identity);
+    Err(error)
+}
+
+/// Has the reaper wait for a keeper that leaves.
+fn collect(shared: &Shared, keeper: drowse_messages::ProcIdentity) {
+    let note = Box::new(move |status: Option<ExitStatus>| {
+        tracing::debug!(%keeper, ?status, "a keeper left");
+    });
+    if let Err(error) = shared.pool.collect(keeper, note) {
+        tracing::warn!(%keeper, %error, "failed to collect a keeper");
+    }
+}
+
+/// A delivery that waits for the disk.
+type Delivery = Pending<(MessageId, Result<String, StoreError>)>;
+
+struct Link {
+    incarnation: Incarnation,
+    keeper: Option<KeeperLink>,
+    keeper_identity: drowse_messages::ProcIdentity,
+    stdin: Option<pipe::Sender>,
+    stdout: Option<pipe::Receiver>,
+    stderr: Option<pipe::Receiver>,
+    observer: Box<dyn Observer>,
+    redactor: Redactor,
+    facts: Recipient<Facts>,
+    lines: Lines,
+    outbox: Outbox,
+    /// Facts of this turn of the loop.
+    seen: Vec<Input>,
+    stderr_tail: Vec<u8>,
+    delivery: Option<Delivery>,
+    /// Close stdin once the outbox is empty.
+    closing: bool,
+    exited: bool,
+    buffer: Vec<u8>,
+}
+
+/// What happened next.
+enum Next {
+    Keeper(Option<KeeperEvent>),
+    Stdout(std::io::Result<usize>),
+    Stderr(std::io::Result<usize>),
+    Writable,
+    Delivery((MessageId, Result<String, StoreError>)),
+    Order(Option<BackendOrder>),
+}
+
+impl Link {
+    fn new(
+        incarnation: Incarnation,
+        keeper: KeeperLink,
+        stdio: AgentStdio,
+        observer: Box<dyn Observer>,
+        redactor: Redactor,
+        facts: Recipient<Facts>,
+    ) -> Self {
+        Self {
+            incarnation,
+            keeper_identity: keeper.keeper(),
+            keeper: Some(keeper),
+            stdin: Some(stdio.stdin),
+            stdout: Some(stdio.stdout),
+            stderr: Some(stdio.stderr),
+            observer,
+            redactor,
+            facts,
+            lines: Lines::default(),
+            outbox: Outbox::default(),
+            seen: Vec::new(),
+            stderr_tail: Vec::new(),
+            delivery: None,
+            closing: false,
+            exited: false,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn open(&mut self) {
+        let seen = self.observer.open();
+        self.take(seen, None);
+        self.tell();
+    }
+
+    async fn serve(&mut self, shared: &Shared, mut orders: mpsc::Receiver<BackendOrder>) {
+        loop {
+            match self.next(&mut orders).await {
+                Next::Keeper(Some(event)) => self.on_keeper(&event),
+                Next::Keeper(None) => self.on_keeper_lost(),
+                Next::Stdout(read) => self.on_stdout(read),
+                Next::Stderr(read) => self.on_stderr(read),
+                Next::Writable => self.write().await,
+                Next::Delivery((message, text)) => self.on_delivery(shared, message, text),
+                Next::Order(Some(BackendOrder::Dismiss)) => break,
+                Next::Order(Some(order)) => self.on_order(shared, order),
+                // Another launch took its place, which happens only after it was dismissed, or
+                // the daemon ends.
+                Next::Order(None) => break,
+            }
+            self.tell();
+            if self.keeper.is_none() && !self.facts.connected() {
+                // The session's actor vanished; its tree is ended by others.
+                break;
+            }
+        }
+        self.leave(shared).await;
+    }
+
+    async fn next(&mut self, orders: &mut mpsc::Receiver<BackendOrder>) -> Next {
+        let Self {
+            keeper,
+            stdin,
+            stdout,
+            stderr,
+            outbox,
+            delivery,
+            buffer,
+            ..
+        } = self;
+        let wants_write = stdin.is_some() && (!outbox.is_empty() || self.closing);
+        buffer.resize(READ_BYTES, 0);
+        tokio::select! {
+            event = async { keeper.as_mut().expect("checked").next_message().await },
+                if keeper.is_some() => Next::Keeper(event.unwrap_or_else(|error| {
+                    tracing::warn!(error = chain(&error), "lost a keeper");
+                    None
+                })),
+            read = read_some(stdout.as_ref()), if stdout.is_some() => {
+                Next::Stdout(read.and_then(|()| try_read(stdout.as_ref(), buffer)))
+            }
+            read = read_some(stderr.as_ref()), if stderr.is_some() => {
+                Next::Stderr(read.and_then(|()| try_read(stderr.as_ref(), buffer)))
+            }
+            _ = async { stdin.as_ref().expect("checked").writable().await }, if wants_write => {
+                Next::Writable
+            }
+            done = async { delivery.as_mut().expect("checked").await }, if delivery.is_some() => {
+                Next::Delivery(done)
+            }
+            order = orders.recv() => Next::Order(order),
+        }
+    }
+
+    fn on_keeper(&mut self, event: &KeeperEvent) {
+        match event {
+            KeeperEvent::Exited(status) => self.on_exited(Some(*status)),
+            KeeperEvent::Empty => {
+                self.on_exited(None);
+                self.seen.push(
+                    TreeEmptied {
+                        incarnation: self.incarnation,
+                    }
+                    .into(),
+                );
+            }
+            KeeperEvent::Started { .. } | KeeperEvent::LaunchFailed(_) => {}
+        }
+    }
+
+    fn on_keeper_lost(&mut self) {
+        self.keeper = None;
+        self.on_exited(None);
+    }
+
+    /// The agent ended: what it wrote before is still in the pipes, and is told first.
+    fn on_exited(&mut self, status: Option<ExitStatus>) {
+        if std::mem::replace(&mut self.exited, true) {
+            return;
+        }
+        while let Ok(bytes @ 1..) = try_read(self.stdout.as_ref(), &mut self.buffer) {
+            self.on_stdout(Ok(bytes));
+        }
+        self.finish_stdout();
+        while let Ok(bytes @ 1..) = try_read(self.stderr.as_ref(), &mut self.buffer) {
+            self.on_stderr(Ok(bytes));
+        }
+        self.stop_writing();
+        let tail = self
+            .redactor
+            .redact(&String::from_utf8_lossy(&self.stderr_tail));
+        let facts = self.observer.exited(&tail);
+        self.take(
+            Seen {
+                facts,
+                write: Vec::new(),
+            },
+            None,
+        );
+        let incarnation = self.incarnation;
+        self.seen.push(
+            ChildExited {
+                incarnation,
+                status,
+                stderr_tail: tail,
+            }
+            .into(),
+        );
+    }
+
+    fn on_stdout(&mut self, read: std::io::Result<usize>) {
+        match read {
+            Ok(0) => {
+                self.finish_stdout();
+                self.stdout = None;
+            }
+            Ok(bytes) => {
+                let (mut lines, buffer) = (
+                    std::mem::take(&mut self.lines),
+                    std::mem::take(&mut self.buffer),
+                );
+                lines.push(&buffer[..bytes], |line| self.on_line(&line));
+                (self.lines, self.buffer) = (lines, buffer);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => self.stdout = None,
+        }
+    }
+
+    fn finish_stdout(&mut self) {
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.finish(|line| self.on_line(&line));
+    }
+
+    fn on_line(&mut self, line: &Line<'_>) {
+        match line {
+            Line::Whole(bytes) => {
+                let seen = self.observer.observe(Direction::Out, bytes);
+                self.take(seen, None);
+            }
+            Line::Dropped(bytes) => {
+                let text = format!("dropped a line of {bytes} bytes: longer than is kept");
+                self.note(Fact::Status(AgentStatus::Notice { text }));
+            }
+        }
+    }
+
+    fn on_stderr(&mut self, read: std::io::Result<usize>) {
+        match read {
+            Ok(0) => self.stderr = None,
+            Ok(bytes) => {
+                self.stderr_tail.extend_from_slice(&self.buffer[..bytes]);
+                let surplus = self.stderr_tail.len().saturating_sub(STDERR_KEPT_BYTES);
+                self.stderr_tail.drain(..surplus);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => self.stderr = None,
+        }
+    }
+
+    async fn write(&mut self) {
+        let Some(stdin) = &self.stdin else { return };
+        let mut written = Vec::new();
+        let result = self.outbox.write(stdin, |bytes, message| {
+            written.push((bytes.to_vec(), message));
+        });
+        for (bytes, message) in written {
+            for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+                let seen = self.observer.observe(Direction::In, line.trim_ascii_end());
+                self.take(seen, None);
+            }
+            if let Some(message) = message {
+                self.delivered(message, DeliveryResult::Written);
+            }
+        }
+        if result.is_err() {
+            self.stop_writing();
+        } else if self.closing && self.outbox.is_empty() {
+            self.close_stdin().await;
+        }
+    }
+
+    /// Ends the agent's input: our end of the pipe and the keeper's copy of it.
+    async fn close_stdin(&mut self) {
+        self.stdin = None;
+        if let Some(keeper) = &mut self.keeper
+            && let Err(error) = keeper.send(ToKeeper::CloseStdin).await
+        {
+            tracing::debug!(
+                error = chain(&error),
+                "failed to have the keeper close stdin"
+            );
+        }
+    }
+
+    /// The agent reads no more.
+    fn stop_writing(&mut self) {
+        self.stdin = None;
+        for (message, result) in self.outbox.give_up() {
+            self.delivered(message, result);
+        }
+    }
+
+    fn on_order(&mut self, shared: &Shared, order: BackendOrder) {
+        let seen = match order {
+            BackendOrder::Deliver(message) => return self.begin_delivery(shared, message, None),
+            BackendOrder::Interrupt => self.observer.interrupt(),
+            BackendOrder::Answer { id, answer } => self.observer.answer(&id, &answer),
+            BackendOrder::Withdraw { id } => {
+                self.observer.answer(&id, &drowse_messages::Answer::Deny)
+            }
+            BackendOrder::Close => {
+                self.closing = true;
+                self.observer.close()
+            }
+            BackendOrder::Dismiss => return,
+        };
+        self.take(seen, None);
+    }
+
+    /// Marks the message delivered on disk before the agent sees it: a crash in between leaves it
+    /// unknown, never delivered twice.
+    fn begin_delivery(&mut self, shared: &Shared, message: MessageId, after: Option<Duration>) {
+        let store = shared.store.clone();
+        self.delivery = Some(Box::pin(async move {
+            if let Some(after) = after {
+                tokio::time::sleep(after).await;
+            }
+            (message, store.deliver(message).await)
+        }));
+    }
+
+    fn on_delivery(
+        &mut self,
+        shared: &Shared,
+        message: MessageId,
+        text: Result<String, StoreError>,
+    ) {
+        self.delivery = None;
+        match text {
+            Ok(_) if self.stdin.is_none() => self.delivered(message, DeliveryResult::NotWritten),
+            Ok(text) => {
+                let seen = self.observer.prompt(&text);
+                self.take(seen, Some(message));
+            }
+            Err(StoreError::Failed(error)) => {
+                tracing::error!(%message, error, "failed to read a message; trying again");
+                self.begin_delivery(shared, message, Some(DISK_RETRY_AFTER));
+            }
+            Err(_) => self.delivered(message, DeliveryResult::Void),
+        }
+    }
+
+    fn delivered(&mut self, message: MessageId, result: DeliveryResult) {
+        let incarnation = self.incarnation;
+        self.seen.push(
+            Delivered {
+                incarnation,
+                message,
+                result,
+            }
+            .into(),
+        );
+    }
+
+    fn take(&mut self, seen: Seen, message: Option<MessageId>) {
+        seen.facts.into_iter().for_each(|fact| self.note(fact));
+        if self.stdin.is_some() && !(seen.write.is_empty() && message.is_none()) {
+            self.outbox.push(seen.write, message);
+        }
+    }
+
+    fn note(&mut self, fact: Fact) {
+        let incarnation = self.incarnation;
+        self.seen.push(match fact {
+            Fact::Status(status) => StatusChanged {
+                incarnation,
+                status,
+            }
+            .into(),
+            Fact::Roster(tasks) => TaskRoster { incarnation, tasks }.into(),
+            Fact::Output(text) => {
+                let kind = ActivityKind::Output(text);
+                Activity {
+                    incarnation: Some(incarnation),
+                    kind,
+                }
+                .into()
+            }
+        });
+    }
+
+    /// One message for all that this turn of the loop brought.
+    fn tell(&mut self) {
+        if !self.seen.is_empty() {
+            self.facts.do_send(Facts(std::mem::take(&mut self.seen)));
+        }
+    }
+
+    async fn leave(&mut self, shared: &Shared) {
+        if let Some(mut keeper) = self.keeper.take()
+            && let Err(error) = keeper.send(ToKeeper::Leave).await
+        {
+            tracing::debug!(error = chain(&error), "failed to let a keeper go");
+        }
+        collect(shared, self.keeper_identity);
+    }
+}
+
+async fn read_some(pipe: Option<&pipe::Receiver>) -> std::io::Result<()> {
+    match pipe {
+        Some(pipe) => pipe.readable().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn try_read(pipe: Option<&pipe::Receiver>, buffer: &mut [u8]) -> std::io::Result<usize> {
+    pipe.map_or(Ok(0), |pipe| pipe.try_read(buffer))
+}

@@ -1,0 +1,81 @@
+//! What is to be written to an agent's stdin, in order, with the message each piece belongs to.
+//!
+//! Fed by `link.rs`. A pipe takes what it has room for; the rest waits here, so that an agent that
+//! does not read keeps nobody waiting. Knows how far each message got, because that decides
+//! whether it may be delivered again (D40).
+
+use std::collections::VecDeque;
+use std::io;
+
+use drowse_messages::{DeliveryResult, MessageId};
+use tokio::net::unix::pipe;
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Vec<u8>,
+    written: usize,
+    message: Option<MessageId>,
+}
+
+/// Pieces in order.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pieces: VecDeque<Piece>,
+}
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Adds lines; they make up one message when they belong to one.
+    pub(super) fn push(&mut self, lines: Vec<Vec<u8>>, message: Option<MessageId>) {
+        match message {
+            Some(_) => {
+                self.pieces.push_back(Piece {
+                    bytes: lines.concat(),
+                    written: 0,
+                    message,
+                });
+            }
+            None => self.pieces.extend(lines.into_iter().map(|bytes| Piece {
+                bytes,
+                written: 0,
+                message: None,
+            })),
+        }
+    }
+
+    /// Writes what fits now, and hands out each piece that is in the pipe as a whole.
+    pub(super) fn write(
+        &mut self,
+        stdin: &pipe::Sender,
+        mut written: impl FnMut(&[u8], Option<MessageId>),
+    ) -> io::Result<()> {
+        while let Some(piece) = self.pieces.front_mut() {
+            match stdin.try_write(&piece.bytes[piece.written..]) {
+                Ok(bytes) => piece.written += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            if piece.written == piece.bytes.len() {
+                written(&piece.bytes, piece.message);
+                self.pieces.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent reads no more: how far each message in here got.
+    pub(super) fn give_up(&mut self) -> Vec<(MessageId, DeliveryResult)> {
+        let fate = |piece: Piece| {
+            let result = if piece.written == 0 {
+                DeliveryResult::NotWritten
+            } else {
+                DeliveryResult::PartlyWritten
+            };
+            Some((piece.message?, result))
+        };
+        self.pieces.drain(..).filter_map(fate).collect()
+    }
+}

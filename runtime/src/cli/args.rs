@@ -1,0 +1,302 @@
+//! What the command line may say. Texts here are the help people read.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use drowse_messages::{Name, SessionState};
+
+/// What is printed below the list of verbs.
+const EXIT_CODES: &str = "\
+Exit codes: 0 ok, 1 error, 2 usage, 3 timeout, 4 no such session, 5 denied, 6 held, \
+7 cannot resume, 69 no daemon, 75 try again later, 77 auth, 78 configuration, 130 Ctrl-C.";
+
+/// Keeps AI coding agents while they work, releases them when idle, wakes them at the next message.
+#[derive(Debug, Parser)]
+#[command(name = "drowse", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What every verb takes.
+    #[command(flatten)]
+    pub globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb takes.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Everywhere")]
+pub struct Globals {
+    /// Folder for database, keys and log [default: $XDG_STATE_HOME/drowse]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub state_dir: Option<PathBuf>,
+    /// The daemon's Unix socket [default: in $XDG_RUNTIME_DIR/drowse, or in --state-dir]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Configuration file [default: $XDG_CONFIG_HOME/drowse/config.toml]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Print JSON: one object, or one a line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Do not start the daemon when none is running
+    #[arg(long, global = true)]
+    pub no_start: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run the daemon (other verbs start it by themselves)
+    Serve(ServeArgs),
+    /// Show a release and a wake with a pretended agent
+    Demo,
+    /// The agent of the demo
+    #[command(hide = true)]
+    DemoAgent,
+    /// What the daemon is asked for.
+    #[command(flatten)]
+    Asked(AskedVerb),
+    /// Check that Drowse can work here
+    Doctor,
+    /// Check or show the configuration
+    Config {
+        #[command(subcommand)]
+        verb: ConfigVerb,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or that of one verb
+    Man {
+        /// Which verb
+        verb: Option<String>,
+    },
+}
+
+/// The verbs that ask the daemon, and start it when there is none.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AskedVerb {
+    /// Open a session and print its id
+    New(NewArgs),
+    /// Send a message and print the answer as it comes
+    Send(SendArgs),
+    /// List sessions
+    Ps(PsArgs),
+    /// Show all facts of a session
+    Show {
+        /// Id, unique prefix or name
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Say why a session is as it is, and what happens next
+    Explain {
+        /// Id, unique prefix or name
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Show what happened to a session
+    Logs(LogsArgs),
+    /// Show what happened, or what happens, to all sessions
+    Events(EventsArgs),
+    /// End processes and keep the sessions; the next message wakes them
+    Release(SessionsArgs),
+    /// Start processes without a message
+    Wake(WakeArgs),
+    /// End processes and cancel their work; the next message wakes them
+    Stop(SessionsArgs),
+    /// End processes and forget the sessions
+    Rm(SessionsArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// Loopback address for HTTP besides the socket, over the configuration's
+    #[arg(long, value_name = "ADDR|off", value_parser = listen)]
+    pub(crate) listen: Option<String>,
+    /// Leave the terminal that started it
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
+}
+
+fn listen(text: &str) -> Result<String, String> {
+    if text == "off" {
+        return Ok(text.to_owned());
+    }
+    let addr: SocketAddr = text
+        .parse()
+        .map_err(|_| "neither \"off\" nor an address with a port (127.0.0.1:7077)".to_owned())?;
+    if addr.ip().is_loopback() {
+        Ok(addr.to_string())
+    } else {
+        Err("not a loopback address: agents are not for the network".to_owned())
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct NewArgs {
+    /// Which agent: a name of the configuration, or of a known agent on PATH
+    pub(crate) agent: Name,
+    /// The session's name [default: its id]
+    #[arg(long)]
+    pub(crate) name: Option<Name>,
+    /// Where the agent runs [default: here]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Quiet time until a release: a duration (10m) or "off" [default: the configuration's]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) idle_after: Option<String>,
+    /// First message; its answer is printed, and the id goes to stderr
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+    /// More arguments for the agent
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) args: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SendArgs {
+    /// Id, unique prefix or name
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// What to say; "-" reads it from stdin
+    #[arg(value_name = "TEXT|-", allow_hyphen_values = true)]
+    pub(crate) text: String,
+    /// Do not wait for the answer; print the message's number
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Same key, same message: a repeat shows the first one's answer
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PsArgs {
+    /// All sessions, not only awake ones and the 50 used last
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only those in this state
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub(crate) state: Option<SessionState>,
+}
+
+fn state(text: &str) -> Result<SessionState, String> {
+    SessionState::from_code(text).ok_or_else(|| {
+        let known = SessionState::ALL.map(SessionState::code);
+        format!("there is: {}", known.join(", "))
+    })
+}
+
+/// 100 events unless asked for more: two screens of what happened last.
+const LOG_EVENTS: usize = 100;
+
+#[derive(Args, Debug)]
+pub(crate) struct LogsArgs {
+    /// Id, unique prefix or name
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// How many events at most, the newest ones
+    #[arg(long, value_name = "N", default_value_t = LOG_EVENTS)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EventsArgs {
+    /// Show what happens from now on, until Ctrl-C
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only those of this session
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SessionsArgs {
+    /// Ids, unique prefixes or names
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
+    /// Do not wait until it is done
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WakeArgs {
+    #[command(flatten)]
+    pub(crate) sessions: SessionsArgs,
+    /// Begin a new conversation if the old one cannot be resumed
+    #[arg(long)]
+    pub(crate) fresh: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Say whether the configuration is right
+    Check,
+    /// Print the configuration in effect
+    Show,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_the_agents() {
+        let line = [
+            "drowse",
+            "new",
+            "claude",
+            "--idle-after",
+            "10m",
+            "--",
+            "--model",
+            "x",
+        ];
+        let Verb::Asked(AskedVerb::New(args)) = Cli::try_parse_from(line).unwrap().verb else {
+            panic!("new is new");
+        };
+        assert_eq!(args.args, ["--model", "x"]);
+        assert_eq!(args.idle_after.as_deref(), Some("10m"));
+    }
+
+    #[test]
+    fn flags_for_all_may_stand_anywhere() {
+        for line in ["drowse --json ps", "drowse ps --json"] {
+            assert!(Cli::try_parse_from(line.split(' ')).unwrap().globals.json);
+        }
+    }
+
+    /// What is wrong with the command line ends with 2, also an agent's impossible name.
+    #[test]
+    fn usage_errors_end_with_2() {
+        for line in [
+            "drowse",
+            "drowse frobnicate",
+            "drowse new Claude",
+            "drowse ps --state asleep",
+            "drowse release",
+            "drowse serve --listen 0.0.0.0:80",
+        ] {
+            let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}: {error}");
+        }
+    }
+
+    /// The help is what people learn the program from: a change to it is a change to read.
+    #[test]
+    fn the_help_is_as_written_down() {
+        let help = Cli::command().term_width(100).render_help().to_string();
+        let kept = include_str!("help.txt");
+        assert_eq!(help.trim_end(), kept.trim_end(), "\nnow:\n{help}");
+    }
+}

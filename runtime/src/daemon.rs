@@ -1,0 +1,388 @@
+//! A daemon from its options to its end: what is opened in which order, and given up in reverse.
+//!
+//! Config → folders and lock → store → reaper's threads → core actors → leftovers of an earlier
+//! daemon → extensions → listeners → ready … drain → extensions → listeners → store.
+//!
+//! Invariant: nothing is served before everything it needs is there, and the process does not end
+//! with a tree of its own alive unless its exit code says so.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drowse_actors::ports::{Clock, Ports, Store};
+use drowse_actors::{Daemon as Core, DaemonHandle};
+use drowse_messages::StatusReport;
+
+use crate::adapter::Adapter;
+use crate::adapters::Adapters;
+use crate::backend::{LocalBackends, STATE_VARIABLE, Shared as Backing};
+use crate::clock::SystemClock;
+use crate::config::{ConfigError, Flag, Shared, Sources};
+use crate::exit::Exit;
+use crate::extension::{Extension, ExtensionContext, Running};
+use crate::http::{self, Bounds, Server, TcpSocket, UnixSocket};
+use crate::lock::{LockError, StateLock};
+use crate::paths::{PathSources, Paths, PathsError};
+use crate::process::reaper::{QUEUE_MAX, ReaperPool, THREADS};
+use crate::process::spawn::KeeperProgram;
+use crate::process::table;
+use crate::signals::{Asked, Signals};
+use crate::store::{OpenError, SqliteStore};
+use crate::telemetry::{self, TelemetryError};
+use crate::trees::LocalTrees;
+
+/// How long a drain may take: the graces of one teardown (each at most 5 min) overlap for all
+/// sessions, and a tree that cannot be ended must not keep the daemon for ever.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// How long the reaper's threads may finish what is queued.
+const REAPER_STOP_MAX: Duration = Duration::from_secs(10);
+
+/// Where a daemon lives and what it is told from outside.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The configuration file; `None`: the usual ones.
+    pub config: Option<PathBuf>,
+    /// Where state and socket are.
+    pub paths: Paths,
+    /// Over the configuration's `server.listen`: an address, or `off`.
+    pub listen: Option<String>,
+}
+
+impl ServeOptions {
+    /// What `drowse serve` without flags uses.
+    ///
+    /// # Errors
+    /// When there is no place for the state, or the socket's path is too long.
+    pub fn of_process() -> Result<Self, PathsError> {
+        let paths = Paths::resolve(&PathSources::of_process(None, None))?;
+        Ok(Self {
+            config: None,
+            paths,
+            listen: None,
+        })
+    }
+}
+
+/// Why a daemon did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    #[error(transparent)]
+    Paths(#[from] PathsError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    #[error(transparent)]
+    Listen(#[from] http::ListenError),
+    #[error("failed to read what the store holds: {0}")]
+    Recover(drowse_actors::ports::StoreError),
+    #[error("failed to {doing}")]
+    System {
+        doing: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("two extensions are named {0:?}")]
+    DuplicateExtension(String),
+    #[error("two adapters speak the protocol {0}")]
+    DuplicateAdapter(drowse_messages::Name),
+    #[error("not every process could be ended within {DRAIN_MAX:?}; see the log")]
+    LeftBehind,
+}
+
+impl ServeError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Config(_) | Self::Telemetry(_) => Exit::Config,
+            Self::Paths(_)
+            | Self::Lock(_)
+            | Self::Store(_)
+            | Self::Listen(_)
+            | Self::Recover(_)
+            | Self::System { .. }
+            | Self::DuplicateExtension(_)
+            | Self::DuplicateAdapter(_)
+            | Self::LeftBehind => Exit::Error,
+        }
+    }
+}
+
+fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> ServeError {
+    move |source| ServeError::System { doing, source }
+}
+
+/// The daemon; see [`Daemon::builder`].
+#[derive(Debug)]
+pub struct Daemon;
+
+impl Daemon {
+    /// Begins to put a daemon together. The adapters Drowse ships are there already.
+    #[must_use]
+    pub fn builder(options: ServeOptions) -> DaemonBuilder {
+        DaemonBuilder {
+            options,
+            adapters: Adapters::shipped(),
+            extensions: Vec::new(),
+            program: KeeperProgram::default(),
+            problem: None,
+        }
+    }
+}
+
+/// A daemon that does not run yet.
+#[derive(Debug)]
+pub struct DaemonBuilder {
+    options: ServeOptions,
+    adapters: Adapters,
+    extensions: Vec<Extension>,
+    program: KeeperProgram,
+    problem: Option<ServeError>,
+}
+
+impl DaemonBuilder {
+    /// Adds a kind of agent. A second one for the same protocol is an error at `run`.
+    #[must_use]
+    pub fn adapter(mut self, adapter: impl Adapter + 'static) -> Self {
+        if let Err(protocol) = self.adapters.add(Arc::new(adapter)) {
+            self.problem = self
+                .problem
+                .or(Some(ServeError::DuplicateAdapter(protocol)));
+        }
+        self
+    }
+
+    /// Adds actors in this process: `start` runs on an arbiter of their own, before anything is
+    /// served. A second extension of the same name is an error at `run`.
+    #[must_use]
+    pub fn extend(
+        mut self,
+        name: &str,
+        start: impl FnOnce(ExtensionContext) + Send + 'static,
+    ) -> Self {
+        if self
+            .extensions
+            .iter()
+            .any(|extension| extension.name == name)
+        {
+            let problem = ServeError::DuplicateExtension(name.to_owned());
+            self.problem = self.problem.or(Some(problem));
+        }
+        self.extensions.push(Extension {
+            name: name.to_owned(),
+            start: Box::new(start),
+        });
+        self
+    }
+
+    /// Starts keepers from this program instead of the running one. Its `main` must call
+    /// [`crate::keeper_if_asked`] first.
+    #[must_use]
+    pub fn keeper_program(mut self, path: &std::path::Path) -> Self {
+        self.program = KeeperProgram::at(path);
+        self
+    }
+
+    /// Runs the daemon until it is told to end; says why on stderr if it cannot.
+    ///
+    /// The code is 0 after a clean end, 78 for a configuration that is refused, 1 otherwise.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let exit = match self.try_run() {
+            Ok(()) => Exit::Ok,
+            Err(error) => {
+                crate::cli::say_error(&error);
+                error.exit()
+            }
+        };
+        ExitCode::from(exit.code())
+    }
+
+    fn try_run(self) -> Result<(), ServeError> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        telemetry::start()?;
+        let Self {
+            options,
+            adapters,
+            extensions,
+            program,
+            ..
+        } = self;
+        let flags = options.listen.iter().map(|listen| Flag {
+            flag: "--listen".to_owned(),
+            key: "server.listen".to_owned(),
+            value: listen.clone(),
+        });
+        let (file, protocols) = (options.config.as_deref(), adapters.protocols());
+        let sources = Sources::of_process(file, flags.collect(), protocols);
+        let config = Arc::new(Shared::load(sources)?);
+        options.paths.create()?;
+        let lock = StateLock::take(&options.paths.state_dir, &options.paths.socket)?;
+        raise_descriptor_limit();
+        // A daemon inside somebody's folder would keep it from being removed (D26).
+        std::env::set_current_dir("/").map_err(system("leave the working folder"))?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let store = SqliteStore::open(&options.paths.state_dir, clock.clone())?;
+        if let Some(warning) = store.warning() {
+            tracing::error!("{warning}");
+        }
+        let parts = Parts {
+            paths: options.paths,
+            adapters,
+            extensions,
+            program,
+            config,
+            clock,
+        };
+        let ended = actix::System::new().block_on(parts.serve(Arc::new(store)));
+        drop(lock);
+        ended
+    }
+}
+
+/// What a daemon is made of.
+struct Parts {
+    paths: Paths,
+    adapters: Adapters,
+    extensions: Vec<Extension>,
+    program: KeeperProgram,
+    config: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Parts {
+    async fn serve(self, store: Arc<SqliteStore>) -> Result<(), ServeError> {
+        let mut signals = Signals::take().map_err(system("take signals over"))?;
+        let pool = ReaperPool::start(THREADS, QUEUE_MAX).map_err(system("start the reaper"))?;
+        let pool = Arc::new(pool);
+        let recovered = store.recover().await.map_err(ServeError::Recover)?;
+        let ports = self.ports(&pool, store)?;
+        let report = StatusReport::new(env!("CARGO_PKG_VERSION"), std::process::id());
+        let core = Core::start(ports, recovered, report);
+        core.end_leftovers().await;
+        let daemon = core.handle();
+        let extensions = Running::start(self.extensions, &daemon);
+        let listening = listen(&self.paths, &self.config, &daemon);
+        let server = match listening {
+            Ok(server) => server,
+            Err(error) => {
+                extensions.stop().await;
+                return Err(error);
+            }
+        };
+        core.serve();
+        tracing::info!(socket = %self.paths.socket.display(), "ready");
+        notify(&[sd_notify::NotifyState::Ready]);
+        wait_for_end(&mut signals, &self.config, &daemon).await;
+        notify(&[sd_notify::NotifyState::Stopping]);
+        let clean = drain(&mut signals, &daemon).await;
+        extensions.stop().await;
+        server.stop().await;
+        // Keepers that were told to leave are collected, so that none outlives the daemon.
+        let collected = tokio::time::timeout(REAPER_STOP_MAX, pool.idle())
+            .await
+            .is_ok();
+        if clean && collected {
+            Ok(())
+        } else {
+            Err(ServeError::LeftBehind)
+        }
+    }
+
+    fn ports(&self, pool: &Arc<ReaperPool>, store: Arc<SqliteStore>) -> Result<Ports, ServeError> {
+        let state_key = self.paths.state_dir.display().to_string();
+        let boot_id = table::boot_id().map_err(system("read the boot id"))?;
+        let mark = format!("{STATE_VARIABLE}={state_key}");
+        let backing = Backing {
+            adapters: self.adapters.clone(),
+            store: store.clone(),
+            boot_id,
+            pool: pool.clone(),
+            program: self.program.clone(),
+            state_key,
+        };
+        Ok(Ports {
+            clock: self.clock.clone(),
+            store,
+            trees: Arc::new(LocalTrees::new(pool.clone(), mark)),
+            catalog: self.config.clone(),
+            backends: std::rc::Rc::new(LocalBackends::new(backing)),
+        })
+    }
+}
+
+fn listen(
+    paths: &Paths,
+    config: &Arc<Shared>,
+    daemon: &DaemonHandle,
+) -> Result<Server, ServeError> {
+    let socket = UnixSocket::bind(&paths.socket)?;
+    let address = config.current().listen();
+    let tcp = match address {
+        Some(address) => Some(TcpSocket::bind(address, &paths.state_dir.join("token"))?),
+        None => None,
+    };
+    Ok(http::serve(
+        daemon.clone(),
+        config.clone(),
+        socket,
+        tcp,
+        Bounds::default(),
+    )?)
+}
+
+/// Serves until a signal says otherwise.
+async fn wait_for_end(signals: &mut Signals, config: &Shared, daemon: &DaemonHandle) {
+    loop {
+        match signals.next().await {
+            Asked::End => return,
+            Asked::Reload => match config.reload() {
+                Ok(_) => {
+                    tracing::info!("the configuration was read again");
+                    daemon.reload();
+                }
+                Err(error) => tracing::error!("the old configuration stays in force: {error}"),
+            },
+        }
+    }
+}
+
+/// Ends every session; false when that was cut short.
+async fn drain(signals: &mut Signals, daemon: &DaemonHandle) -> bool {
+    tracing::info!("draining");
+    let second = async {
+        while signals.next().await != Asked::End {}
+        tracing::warn!("asked again: ending at once; the keepers end what is left");
+    };
+    tokio::select! {
+        () = daemon.drain() => true,
+        () = second => false,
+        () = tokio::time::sleep(DRAIN_MAX) => {
+            tracing::error!("not every process could be ended within {DRAIN_MAX:?}");
+            false
+        }
+    }
+}
+
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(%error, "failed to tell systemd");
+    }
+}
+
+/// An awake session takes four descriptors: the soft limit is raised as far as allowed.
+fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "failed to raise the limit of open descriptors");
+    }
+}

@@ -1,0 +1,424 @@
+//! What each path does.
+//!
+//! A route reads the request, asks the daemon, and writes the answer; it decides nothing. Reading
+//! is never activity (behaviour 19).
+
+use actix_web::http::header::{ACCEPT, LOCATION};
+use actix_web::web::{self, Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, Resource, guard};
+use drowse_actors::ports::Page;
+use drowse_messages::{
+    AnswerAsk, AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, Interrupt, LAST_EVENT_ID, MessageId, Name,
+    NewMessage, Order, Refusal, SendMessage, Sent, SessionId, SessionState, StatusReport, Stop,
+    StopHow, Wake, WakeSession,
+};
+use serde::{Deserialize, Serialize};
+
+use super::access::who;
+use super::life::Life;
+use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
+use super::stream::Place;
+use super::watch::Watch;
+use super::{Context, body, metrics, open};
+
+type Answered = Result<HttpResponse, Problem>;
+
+/// 100 of a listing fill a screen a few times over; whoever wants more says so.
+const LIST_DEFAULT: usize = 100;
+/// 1,000 reports are about a megabyte of JSON.
+const LIST_MAX: usize = 1000;
+
+/// 10 MiB: a prompt with pictures in it.
+const MESSAGE_BYTES_MAX: usize = 10 << 20;
+
+/// 256 bytes: a key is an id, and it is kept with the message.
+const KEY_BYTES_MAX: usize = 256;
+
+/// An answer without anything to say: the order was accepted.
+#[derive(Serialize)]
+struct Ordered {}
+
+/// All paths.
+pub(super) fn configure(app: &mut ServiceConfig) {
+    app.app_data(
+        web::PathConfig::default()
+            .error_handler(|error, _| Problem::invalid("path", error.to_string()).into()),
+    )
+    .service(get_only("/livez", web::get().to(live)))
+    .service(get_only("/readyz", web::get().to(ready)))
+    .service(get_only("/metrics", web::get().to(scrape)))
+    .service(get_only("/v1/status", web::get().to(status)))
+    .service(get_only("/v1/events", web::get().to(events)))
+    .service(get_only("/v1/messages/{message}", web::get().to(message)))
+    .service(
+        web::resource("/v1/sessions")
+            .route(web::get().to(list))
+            .route(web::post().to(open_session))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}")
+            .route(web::get().to(report))
+            .route(web::delete().to(remove))
+            .default_service(refuse_method("DELETE, GET")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/messages")
+            .route(web::get().to(messages))
+            .route(
+                web::post()
+                    .guard(guard::fn_guard(wants_stream))
+                    .to(send_and_follow),
+            )
+            .route(web::post().to(send))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(get_only("/v1/sessions/{session}/log", web::get().to(log)))
+    .service(post_only(
+        "/v1/sessions/{session}/release",
+        web::post().to(release),
+    ))
+    .service(post_only(
+        "/v1/sessions/{session}/stop",
+        web::post().to(stop),
+    ))
+    .service(post_only(
+        "/v1/sessions/{session}/interrupt",
+        web::post().to(interrupt),
+    ))
+    .service(post_only(
+        "/v1/sessions/{session}/wake",
+        web::post().to(wake),
+    ))
+    .service(post_only(
+        "/v1/sessions/{session}/asks/{ask}",
+        web::post().to(answer),
+    ))
+    .default_service(web::to(no_such_path));
+}
+
+fn get_only(path: &str, route: actix_web::Route) -> Resource {
+    web::resource(path)
+        .route(route)
+        .default_service(refuse_method("GET"))
+}
+
+fn post_only(path: &str, route: actix_web::Route) -> Resource {
+    web::resource(path)
+        .route(route)
+        .default_service(refuse_method("POST"))
+}
+
+fn refuse_method(allow: &'static str) -> actix_web::Route {
+    web::to(move || async move { Answered::Err(Problem::method_not_allowed(allow)) })
+}
+
+async fn no_such_path(request: HttpRequest) -> Answered {
+    let path: String = request.path().chars().take(200).collect();
+    Err(Problem::new(
+        NO_SUCH_PATH,
+        format!("there is no path {path:?}"),
+    ))
+}
+
+async fn live() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain").body("ok")
+}
+
+async fn ready(context: Data<Context>) -> Answered {
+    let why = match context.daemon.status().await {
+        Some(report) if report.ready && !report.draining => return Ok(live().await),
+        Some(report) if !report.draining => "the daemon is starting",
+        Some(_) | None => "the daemon is shutting down",
+    };
+    Err(Problem::new(NOT_READY, why))
+}
+
+async fn scrape(context: Data<Context>) -> Answered {
+    let report = current_status(&context).await?;
+    let text = metrics::render(&report).expect("writing to a string cannot fail");
+    Ok(HttpResponse::Ok()
+        .content_type(metrics::OPENMETRICS)
+        .body(text))
+}
+
+async fn status(context: Data<Context>) -> Answered {
+    Ok(HttpResponse::Ok().json(current_status(&context).await?))
+}
+
+async fn current_status(context: &Context) -> Result<StatusReport, Problem> {
+    let report = context.daemon.status().await;
+    report.ok_or_else(|| Refusal::Draining.into())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    after: Option<String>,
+    limit: Option<usize>,
+    state: Option<SessionState>,
+    agent: Option<Name>,
+}
+
+async fn list(context: Data<Context>, request: HttpRequest) -> Answered {
+    let query: ListQuery = body::query(request.query_string())?;
+    let page = Page {
+        after: query.after,
+        limit: listing_limit(query.limit)?,
+        state: query.state,
+        agent: query.agent,
+    };
+    Ok(HttpResponse::Ok().json(context.daemon.list(page).await?))
+}
+
+fn listing_limit(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit {
+        None => Ok(LIST_DEFAULT),
+        Some(limit) if (1..=LIST_MAX).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Problem::invalid(
+            "limit",
+            format!("{limit} is not between 1 and {LIST_MAX}"),
+        )),
+    }
+}
+
+async fn open_session(context: Data<Context>, request: HttpRequest, payload: Payload) -> Answered {
+    let bytes = body::read(request.headers(), payload, &context.bounds).await?;
+    let (config, new) = (context.config.current(), body::json(&bytes)?);
+    // A file system that hangs must not stop everybody else's requests.
+    let order = web::block(move || open::open_session(&config, new)).await;
+    let order = order.map_err(|_| Problem::from(Refusal::Draining))??;
+    let report = context.daemon.open(order).await?;
+    let place = (LOCATION, format!("/v1/sessions/{}", report.id));
+    Ok(HttpResponse::Created().insert_header(place).json(report))
+}
+
+async fn report(context: Data<Context>, session: web::Path<String>) -> Answered {
+    let id = context.daemon.resolve(&session).await?;
+    Ok(HttpResponse::Ok().json(context.daemon.report(id).await?))
+}
+
+async fn order(context: &Context, session: &str, order: Order) -> Answered {
+    let id = context.daemon.resolve(session).await?;
+    context.daemon.order(id, order).await?;
+    Ok(HttpResponse::Accepted().json(Ordered {}))
+}
+
+async fn end(context: &Context, session: &str, how: StopHow, request: &HttpRequest) -> Answered {
+    order(
+        context,
+        session,
+        Order::Stop(Stop {
+            how,
+            by: who(request),
+        }),
+    )
+    .await
+}
+
+async fn remove(context: Data<Context>, session: web::Path<String>, r: HttpRequest) -> Answered {
+    end(&context, &session, StopHow::Remove, &r).await
+}
+
+async fn release(context: Data<Context>, session: web::Path<String>, r: HttpRequest) -> Answered {
+    end(&context, &session, StopHow::Release, &r).await
+}
+
+async fn stop(context: Data<Context>, session: web::Path<String>, r: HttpRequest) -> Answered {
+    end(&context, &session, StopHow::Stop, &r).await
+}
+
+async fn interrupt(context: Data<Context>, session: web::Path<String>, r: HttpRequest) -> Answered {
+    order(
+        &context,
+        &session,
+        Order::Interrupt(Interrupt { by: who(&r) }),
+    )
+    .await
+}
+
+async fn wake(
+    context: Data<Context>,
+    session: web::Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Answered {
+    let bytes = body::read(request.headers(), payload, &context.bounds).await?;
+    let wanted: WakeSession = body::json_or_default(&bytes)?;
+    let wake = Wake {
+        fresh: wanted.fresh,
+        by: who(&request),
+    };
+    order(&context, &session, Order::Wake(wake)).await
+}
+
+async fn answer(
+    context: Data<Context>,
+    path: web::Path<(String, String)>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Answered {
+    let (session, id) = path.into_inner();
+    let bytes = body::read(request.headers(), payload, &context.bounds).await?;
+    let reply: AskReply = body::json(&bytes)?;
+    let answer = AnswerAsk {
+        id,
+        answer: reply.answer,
+        by: who(&request),
+    };
+    order(&context, &session, Order::Answer(answer)).await
+}
+
+async fn new_message(
+    context: &Context,
+    request: &HttpRequest,
+    payload: Payload,
+) -> Result<SendMessage, Problem> {
+    let bytes = body::read(request.headers(), payload, &context.bounds).await?;
+    let message: NewMessage = body::json(&bytes)?;
+    if message.text.is_empty() {
+        return Err(Problem::invalid("text", "is empty"));
+    }
+    if message.text.len() > MESSAGE_BYTES_MAX {
+        return Err(Problem::invalid(
+            "text",
+            format!("is longer than {MESSAGE_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(SendMessage {
+        text: message.text,
+        key: idempotency_key(request)?,
+        by: who(request),
+    })
+}
+
+fn idempotency_key(request: &HttpRequest) -> Result<Option<String>, Problem> {
+    let Some(value) = request.headers().get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(key) if (1..=KEY_BYTES_MAX).contains(&key.len()) => Ok(Some(key.to_owned())),
+        Ok(_) | Err(_) => Err(Problem::invalid(
+            IDEMPOTENCY_KEY,
+            format!("is not 1 to {KEY_BYTES_MAX} printable ASCII characters"),
+        )),
+    }
+}
+
+fn wants_stream(request: &guard::GuardContext<'_>) -> bool {
+    let accepted = request.head().headers().get_all(ACCEPT);
+    accepted
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.contains(EVENT_STREAM))
+}
+
+async fn send(
+    context: Data<Context>,
+    session: web::Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Answered {
+    let message = new_message(&context, &request, payload).await?;
+    let session = context.daemon.resolve(&session).await?;
+    let accepted = context.daemon.send(session, message).await?;
+    let sent = Sent {
+        message: accepted.message,
+        duplicate: accepted.duplicate,
+        session,
+    };
+    let place = (LOCATION, format!("/v1/messages/{}", accepted.message));
+    Ok(HttpResponse::Accepted().insert_header(place).json(sent))
+}
+
+async fn send_and_follow(
+    context: Data<Context>,
+    session: web::Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Answered {
+    let message = new_message(&context, &request, payload).await?;
+    let session = context.daemon.resolve(&session).await?;
+    let place = Place::take(&context)?;
+    let live = context
+        .daemon
+        .subscribe("http", context.bounds.stream_events_max, Some(session));
+    let accepted = context.daemon.send(session, message).await?;
+    Ok(place.stream(Life::new(context.daemon.clone(), live, accepted)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitQuery {
+    limit: Option<usize>,
+}
+
+async fn messages(
+    context: Data<Context>,
+    session: web::Path<String>,
+    request: HttpRequest,
+) -> Answered {
+    let query: LimitQuery = body::query(request.query_string())?;
+    let limit = listing_limit(query.limit)?;
+    let id = context.daemon.resolve(&session).await?;
+    Ok(HttpResponse::Ok().json(context.daemon.messages(id, limit).await?))
+}
+
+async fn message(context: Data<Context>, message: web::Path<String>) -> Answered {
+    let id = message.parse().map(MessageId).map_err(|_| {
+        Problem::invalid(
+            "message",
+            format!("{:?} is not the number of a message", *message),
+        )
+    })?;
+    Ok(HttpResponse::Ok().json(context.daemon.message(id).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogQuery {
+    limit: Option<usize>,
+    after: Option<u64>,
+}
+
+async fn log(context: Data<Context>, session: web::Path<String>, request: HttpRequest) -> Answered {
+    let query: LogQuery = body::query(request.query_string())?;
+    let limit = listing_limit(query.limit)?;
+    let id = context.daemon.resolve(&session).await?;
+    let events = context
+        .daemon
+        .events(query.after.unwrap_or(0), limit, Some(id))
+        .await?;
+    Ok(HttpResponse::Ok().json(events))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsQuery {
+    session: Option<String>,
+    after: Option<u64>,
+}
+
+async fn events(context: Data<Context>, request: HttpRequest) -> Answered {
+    let query: EventsQuery = body::query(request.query_string())?;
+    // A client that comes back by itself sends the header along with its first query.
+    let after = last_event_id(&request)?.or(query.after);
+    let session: Option<SessionId> = match &query.session {
+        Some(text) => Some(context.daemon.resolve(text).await?),
+        None => None,
+    };
+    let place = Place::take(&context)?;
+    let capacity = context.bounds.stream_events_max;
+    Ok(place.stream(Watch::new(context.daemon.clone(), capacity, session, after)))
+}
+
+fn last_event_id(request: &HttpRequest) -> Result<Option<u64>, Problem> {
+    let Some(value) = request.headers().get(LAST_EVENT_ID) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || Problem::invalid(LAST_EVENT_ID, format!("{text:?} is not the id of an event"));
+    text.parse().map(Some).map_err(|_| wrong())
+}

@@ -1,0 +1,20 @@
+//! Processes: starting them under a keeper, listing their trees, ending them.
+//!
+//! Layers, each using only those above it: [`table`] reads `/proc`, [`signal`] sends signals (and
+//! is the only place that does), [`reap`] ends trees, [`control`] is what daemon and keeper say to
+//! each other, [`keeper`] is the small process above each backend, [`spawn`] starts one,
+//! [`link`] is the daemon's end of its control socket, [`reaper`] runs blocking steps on threads.
+//!
+//! Invariant: everything an agent starts stays below its keeper by kernel rule (the keeper is its
+//! subreaper), so a walk down from the keeper finds all of it, and nothing else.
+
+pub mod control;
+pub mod keeper;
+mod launch;
+pub mod link;
+pub mod reap;
+pub mod reaper;
+pub mod signal;
+pub mod spawn;
+pub mod sweep;
+pub mod table;

@@ -1,0 +1,290 @@
+//! The reaper's threads: everything about processes that blocks, behind a bounded channel.
+//!
+//! Fed by: the reaper actor's port. Decides nothing: one order, one reply.
+//! Invariant: every accepted order is replied to exactly once, also during shutdown, and each
+//! takes a bounded time, so that shutdown is bounded too. Only listed pids are waited for.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use drowse_messages::{ExitStatus, ProcIdentity, ReapReport, ReapRequest, ReapStep, SessionId};
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::process::Signal;
+use thiserror::Error;
+
+use super::reap::{self, Outcome, Scope, wait_until_ended};
+use super::signal::Signaller;
+use super::spawn::SESSION_VARIABLE;
+use super::sweep::Mark;
+use super::table;
+
+/// 4 threads: one stuck process (5 s) must not make the other sessions wait.
+pub const THREADS: usize = 4;
+
+/// 4,096 waiting orders: each awake session has one outstanding at most. One that finds no room
+/// is told so, and its ladder comes back.
+pub const QUEUE_MAX: usize = 4096;
+
+/// 2 s for a keeper without children to leave after it was asked to.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+
+/// How often [`ReaperPool::idle`] looks. Only a daemon that ends waits for it.
+const IDLE_LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The queue is full; the order was not taken and its reply will not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the reaper's queue is full")]
+pub struct Full;
+
+/// The memory and number of processes below one keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeUsage {
+    /// Above the tree.
+    pub keeper: ProcIdentity,
+    /// Living processes, the keeper not counted.
+    pub processes: usize,
+    /// Their proportional set sizes, summed up, in bytes.
+    pub pss_bytes: u64,
+}
+
+/// Called with the result of a step, on a thread of the reaper.
+pub type ReapReply = Box<dyn FnOnce(ReapReport) + Send>;
+
+/// Called with one entry per keeper that still runs, in the order asked.
+pub type MeasureReply = Box<dyn FnOnce(Vec<TreeUsage>) + Send>;
+
+/// Called with how the keeper ended; `None` when it was no child of this process.
+pub type CollectReply = Box<dyn FnOnce(Option<ExitStatus>) + Send>;
+
+enum Order {
+    Step(ReapRequest, ReapReply),
+    Measure(Vec<ProcIdentity>, MeasureReply),
+    Collect(ProcIdentity, CollectReply),
+}
+
+/// An order that is counted until it is done.
+struct Queued {
+    order: Order,
+    _pending: Arc<()>,
+}
+
+/// The running threads. Dropping it lets them finish what is queued, unwaited for.
+pub struct ReaperPool {
+    queue: Sender<Queued>,
+    /// Counted by what is queued or under way.
+    pending: Arc<()>,
+    threads: Vec<JoinHandle<()>>,
+    /// Disconnected when the last thread has ended.
+    ended: Receiver<()>,
+}
+
+impl fmt::Debug for ReaperPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReaperPool")
+            .field("threads", &self.threads.len())
+            .field("queued", &self.queue.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReaperPool {
+    /// Starts `threads` threads that share one queue of `queue_max` orders.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(threads: usize, queue_max: usize) -> io::Result<Self> {
+        let (queue, orders) = bounded(queue_max);
+        let (alive, ended) = bounded(0);
+        let start = |number: usize| {
+            let (orders, alive) = (orders.clone(), alive.clone());
+            thread::Builder::new()
+                .name(format!("reaper-{number}"))
+                .spawn(move || {
+                    let _alive: Sender<()> = alive;
+                    orders
+                        .iter()
+                        .for_each(|queued: Queued| carry_out(queued.order));
+                })
+        };
+        let threads = (0..threads).map(start).collect::<io::Result<_>>()?;
+        Ok(Self {
+            queue,
+            pending: Arc::new(()),
+            threads,
+            ended,
+        })
+    }
+
+    /// Queues one step; `reply` is called once it is done, or at once when there is no room: then
+    /// nothing was done, and the tree is not said to be empty.
+    pub fn submit(&self, request: ReapRequest, reply: ReapReply) {
+        match self
+            .queue
+            .try_send(self.counted(Order::Step(request, reply)))
+        {
+            Ok(()) => {}
+            Err(TrySendError::Full(queued) | TrySendError::Disconnected(queued)) => {
+                if let Order::Step(request, reply) = queued.order {
+                    tracing::error!(session = %request.session, "the reaper has no room");
+                    reply(report(&request, Outcome::default(), Duration::ZERO));
+                }
+            }
+        }
+    }
+
+    /// Returns once everything that was queued is done.
+    pub async fn idle(&self) {
+        while Arc::strong_count(&self.pending) > 1 {
+            tokio::time::sleep(IDLE_LOOK_EVERY).await;
+        }
+    }
+
+    fn counted(&self, order: Order) -> Queued {
+        Queued {
+            order,
+            _pending: Arc::clone(&self.pending),
+        }
+    }
+
+    /// Queues measuring the trees below these keepers.
+    ///
+    /// # Errors
+    /// [`Full`]: `reply` is dropped.
+    pub fn measure(&self, keepers: Vec<ProcIdentity>, reply: MeasureReply) -> Result<(), Full> {
+        self.queue(Order::Measure(keepers, reply))
+    }
+
+    /// Queues collecting a keeper that was told to leave, or that has ended unasked. One that
+    /// does not leave within 2 s is killed, but only if its tree is empty.
+    ///
+    /// # Errors
+    /// [`Full`]: `reply` is dropped.
+    pub fn collect(&self, keeper: ProcIdentity, reply: CollectReply) -> Result<(), Full> {
+        self.queue(Order::Collect(keeper, reply))
+    }
+
+    /// Lets the threads finish what is queued and joins them; false when they took longer than
+    /// `within` and were left behind.
+    #[must_use]
+    pub fn shutdown(self, within: Duration) -> bool {
+        let Self {
+            queue,
+            threads,
+            ended,
+            pending: _,
+        } = self;
+        drop(queue);
+        let in_time = matches!(
+            ended.recv_timeout(within),
+            Err(RecvTimeoutError::Disconnected)
+        );
+        in_time && threads.into_iter().all(|thread| thread.join().is_ok())
+    }
+
+    fn queue(&self, order: Order) -> Result<(), Full> {
+        self.queue.try_send(self.counted(order)).map_err(|_| Full)
+    }
+}
+
+fn carry_out(order: Order) {
+    match order {
+        Order::Step(request, reply) => reply(run(request)),
+        Order::Measure(keepers, reply) => {
+            reply(keepers.into_iter().filter_map(measure_tree).collect());
+        }
+        Order::Collect(keeper, reply) => reply(collect_keeper(keeper)),
+    }
+}
+
+/// Runs one step. A keeper that was killed from outside has left its tree to others; the session's
+/// mark leads to it then.
+fn run(request: ReapRequest) -> ReapReport {
+    let started = Instant::now();
+    let ReapRequest {
+        session,
+        step,
+        keeper,
+        ..
+    } = request;
+    let outcome = match reap::run(step, &Scope::Keeper(keeper)) {
+        Err(error) if table::is_gone(&error) => {
+            tracing::warn!(%session, %keeper, "the keeper is lost");
+            reap::run(step, &Scope::Marked(session_mark(session)))
+        }
+        outcome => outcome,
+    };
+    let outcome = outcome.unwrap_or_else(|error| {
+        tracing::error!(%session, ?step, error = %error, "failed to look at a process tree");
+        // Not known to be empty: the session must not be told that it is.
+        Outcome::default()
+    });
+    report(&request, outcome, started.elapsed())
+}
+
+fn report(request: &ReapRequest, outcome: Outcome, took: Duration) -> ReapReport {
+    let ReapRequest {
+        session,
+        incarnation,
+        step,
+        ..
+    } = *request;
+    let Outcome {
+        processes,
+        survivors,
+        empty,
+    } = outcome;
+    ReapReport {
+        session,
+        incarnation,
+        step,
+        processes,
+        survivors,
+        empty,
+        took,
+    }
+}
+
+fn session_mark(session: SessionId) -> Mark {
+    Mark {
+        entry: format!("{SESSION_VARIABLE}={session}"),
+        exclude: Vec::new(),
+    }
+}
+
+fn measure_tree(keeper: ProcIdentity) -> Option<TreeUsage> {
+    let tree = reap::run(ReapStep::Snapshot, &Scope::Keeper(keeper)).ok()?;
+    let pss_bytes = tree.processes.iter().map(|process| process.pss_bytes).sum();
+    Some(TreeUsage {
+        keeper,
+        processes: tree.processes.len(),
+        pss_bytes,
+    })
+}
+
+fn collect_keeper(keeper: ProcIdentity) -> Option<ExitStatus> {
+    if !wait_until_ended(keeper, Instant::now() + LEAVE_MAX) && is_childless(keeper) {
+        // It was asked and has nothing left to hold; stopped by somebody, perhaps.
+        drop(Signaller::new().send_to(keeper, Signal::KILL));
+        let _ended = wait_until_ended(keeper, Instant::now() + LEAVE_MAX);
+    }
+    // `WNOHANG`: a keeper that cannot die must not take a thread with it.
+    match waitpid(Pid::from_raw(keeper.pid()), Some(WaitPidFlag::WNOHANG)) {
+        Ok(WaitStatus::Exited(_, code)) => Some(ExitStatus::Code(code)),
+        Ok(WaitStatus::Signaled(_, signal, _)) => Some(ExitStatus::Signal(signal as i32)),
+        Ok(_) | Err(Errno::ECHILD) => None,
+        Err(errno) => {
+            tracing::warn!(%keeper, %errno, "failed to collect a keeper");
+            None
+        }
+    }
+}
+
+fn is_childless(keeper: ProcIdentity) -> bool {
+    table::children_of(keeper).is_ok_and(|children| children.is_empty())
+}

@@ -1,0 +1,435 @@
+//! Reads the process table: one process, the tree below one, never the whole of `/proc`.
+//!
+//! Fed by: reap.rs, reaper.rs, spawn.rs, signal.rs. Sends no signal and decides nothing.
+//! Invariant: what is read through one [`Process`] concerns one and the same process, because the
+//! open `/proc/PID` folder stays bound to it when the number is given to another.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use drowse_messages::{ProcIdentity, ProcReport};
+use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+/// 65,536 processes in one tree: above the default `pid_max` of most machines, and a bound on
+/// what one walk may cost (about a second).
+pub const WALK_PROCESSES_MAX: usize = 65_536;
+
+/// 1 KiB: a stat line has 52 numbers of at most 20 digits and a name of 15 bytes; real ones are
+/// below 400 bytes, and what is cut off lies behind the fields read here.
+const STAT_BYTES_MAX: usize = 1024;
+
+/// One page, which is what the kernel hands out of a `children` file at a time.
+const CHILDREN_CHUNK_BYTES: usize = 4096;
+
+/// A read that leaves more room than this has come to the end of the file: the kernel stops short
+/// of a full page only where the next number (at most 10 digits and a space) did not fit.
+const CHILDREN_ROOM_BYTES: usize = 16;
+
+/// Big enough for 40 entries of a `task` folder; more threads only mean more reads.
+const TASKS_CHUNK_BYTES: usize = 1024;
+
+/// A smaps rollup is about 700 bytes; the second line with `Pss:` comes within the first 200.
+const ROLLUP_BYTES_MAX: usize = 2048;
+
+/// One line of `/proc/PID/stat`, the fields Drowse needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Which process.
+    pub identity: ProcIdentity,
+    /// The pid of its parent.
+    pub parent: i32,
+    /// The state letter of its first thread.
+    pub state: char,
+    /// How many threads it has.
+    pub threads: u32,
+    /// Its name, control characters replaced.
+    pub name: String,
+}
+
+impl Stat {
+    /// False for a zombie: it runs no more, and only its parent can remove it.
+    ///
+    /// A process whose first thread ended before the others shows `Z` as well, and lives.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X') || self.threads > 1
+    }
+
+    /// True when it cannot fork before it has taken a pending SIGSTOP: it is stopped, traced to a
+    /// stop, dead, or asleep in the kernel (a vfork parent waits in `D` for its stopped child).
+    #[must_use]
+    pub fn is_still(&self) -> bool {
+        matches!(self.state, 'T' | 't' | 'D') || !self.is_alive()
+    }
+
+    /// The report of it, not measured.
+    #[must_use]
+    pub fn report(&self) -> ProcReport {
+        ProcReport {
+            identity: self.identity,
+            parent: self.parent,
+            name: self.name.clone(),
+            pss_bytes: 0,
+        }
+    }
+}
+
+/// A process held by its open `/proc/PID` folder.
+#[derive(Debug)]
+pub struct Process {
+    folder: OwnedFd,
+    pid: i32,
+}
+
+impl Process {
+    /// Opens the process that has this number now; [`io::ErrorKind::NotFound`] if none has.
+    ///
+    /// # Errors
+    /// The process is gone, hidden, or the daemon is out of descriptors.
+    pub fn open(pid: i32) -> io::Result<Self> {
+        let path = format!("/proc/{pid}");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { folder, pid })
+    }
+
+    /// The number it was opened by.
+    #[must_use]
+    pub const fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Its stat line, read now.
+    ///
+    /// # Errors
+    /// The process has been collected ([`io::ErrorKind::NotFound`]), or its line is not one.
+    pub fn stat(&self) -> io::Result<Stat> {
+        let mut buffer = [0; STAT_BYTES_MAX];
+        let length = read_start(self.open_file("stat")?.as_fd(), &mut buffer)?;
+        parse_stat(&buffer[..length])
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a stat line"))
+    }
+
+    /// Appends the pids of its children, of all its threads, to `into`.
+    ///
+    /// `threads` is what [`Stat::threads`] said: a single thread spares listing them.
+    ///
+    /// # Errors
+    /// As [`Process::stat`].
+    pub fn children(&self, threads: u32, into: &mut Vec<i32>) -> io::Result<()> {
+        if threads == 1 {
+            return self.children_of_thread(self.pid, into);
+        }
+        let tasks = self.open_file("task")?;
+        let mut buffer = [MaybeUninit::uninit(); TASKS_CHUNK_BYTES];
+        let mut entries = RawDir::new(tasks.as_fd(), &mut buffer);
+        while let Some(entry) = entries.next() {
+            let thread = entry?
+                .file_name()
+                .to_str()
+                .ok()
+                .and_then(|name| name.parse().ok());
+            if let Some(thread) = thread {
+                // A thread that ended meanwhile has left its children to another one.
+                ignore_gone(self.children_of_thread(thread, into))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Its proportional set size in bytes.
+    ///
+    /// # Errors
+    /// As [`Process::stat`]; also when the process is somebody else's.
+    pub fn pss_bytes(&self) -> io::Result<u64> {
+        let mut buffer = [0; ROLLUP_BYTES_MAX];
+        let length = read_start(self.open_file("smaps_rollup")?.as_fd(), &mut buffer)?;
+        Ok(parse_pss(&buffer[..length]).unwrap_or(0))
+    }
+
+    fn children_of_thread(&self, thread: i32, into: &mut Vec<i32>) -> io::Result<()> {
+        let file = self.open_file(&format!("task/{thread}/children"))?;
+        read_pids(file.as_fd(), into)
+    }
+
+    fn open_file(&self, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(
+            &self.folder,
+            name,
+            flags,
+            Mode::empty(),
+        )?)
+    }
+}
+
+impl AsFd for Process {
+    /// The open folder, which `pidfd_send_signal(2)` takes as a pidfd.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
+/// True for the errors that mean "no longer there".
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    let gone = [Errno::NOENT, Errno::SRCH].map(|errno| Some(errno.raw_os_error()));
+    gone.contains(&error.raw_os_error())
+}
+
+fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if !is_gone(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The identity of the process that has this number now.
+///
+/// # Errors
+/// As [`Process::open`] and [`Process::stat`].
+pub fn identify(pid: i32) -> io::Result<ProcIdentity> {
+    Ok(Process::open(pid)?.stat()?.identity)
+}
+
+/// This boot of this machine, in a form that no other boot has.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim_end()
+        .to_owned())
+}
+
+/// What a visit saw, apart from what it was shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Every pid listed by a parent, alive or not, in the order found: parents before children.
+    pub pids: Vec<i32>,
+    /// How many of them were alive.
+    pub alive: usize,
+}
+
+/// Shows every living process below `roots`, the roots included, to `on_found`, each once and
+/// each at the moment it is found, before its children are read.
+///
+/// # Errors
+/// Something else than a vanishing process was in the way (no descriptors left, no `/proc`).
+pub fn visit(roots: Vec<i32>, on_found: &mut dyn FnMut(&Process, &Stat)) -> io::Result<Seen> {
+    let mut seen = Seen {
+        pids: roots,
+        alive: 0,
+    };
+    let mut known: HashSet<i32> = seen.pids.iter().copied().collect();
+    let mut children = Vec::new();
+    let mut next = 0;
+    while let Some(&pid) = seen.pids.get(next).filter(|_| next < WALK_PROCESSES_MAX) {
+        next += 1;
+        match visit_one(pid, on_found, &mut children) {
+            Ok(alive) => seen.alive += usize::from(alive),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+        // A process that changes its parent during the walk is listed twice.
+        seen.pids
+            .extend(children.drain(..).filter(|&child| known.insert(child)));
+    }
+    Ok(seen)
+}
+
+fn visit_one(
+    pid: i32,
+    on_found: &mut dyn FnMut(&Process, &Stat),
+    children: &mut Vec<i32>,
+) -> io::Result<bool> {
+    let process = Process::open(pid)?;
+    let stat = process.stat()?;
+    if !stat.is_alive() {
+        return Ok(false);
+    }
+    on_found(&process, &stat);
+    process.children(stat.threads, children)?;
+    Ok(true)
+}
+
+/// The children of `keeper` alone, if it still is the process it was.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] when it is gone or its number belongs to another process now.
+pub fn children_of(keeper: ProcIdentity) -> io::Result<Vec<i32>> {
+    let process = Process::open(keeper.pid())?;
+    let stat = process.stat()?;
+    if stat.identity != keeper || !stat.is_alive() {
+        return Err(Errno::SRCH.into());
+    }
+    let mut children = Vec::new();
+    process.children(stat.threads, &mut children)?;
+    Ok(children)
+}
+
+/// Lists the living processes below `keeper`, not the keeper itself, parents before children.
+///
+/// # Errors
+/// [`is_gone`] when the keeper is gone or its number belongs to another process now.
+pub fn walk(keeper: ProcIdentity) -> io::Result<Vec<Stat>> {
+    let mut found = Vec::new();
+    visit(children_of(keeper)?, &mut |_, stat| {
+        found.push(stat.clone());
+    })?;
+    Ok(found)
+}
+
+fn read_start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::read(file, buffer)?)
+}
+
+fn read_pids(file: BorrowedFd<'_>, into: &mut Vec<i32>) -> io::Result<()> {
+    let mut buffer = [0; CHILDREN_CHUNK_BYTES];
+    let mut pid = 0_i32;
+    loop {
+        let length = rustix::io::read(file, &mut buffer)?;
+        for &byte in &buffer[..length] {
+            // Every number ends with a space, the last one too; it may span two reads.
+            if byte.is_ascii_digit() {
+                pid = pid
+                    .saturating_mul(10)
+                    .saturating_add(i32::from(byte - b'0'));
+            } else if pid > 0 {
+                into.push(pid);
+                pid = 0;
+            }
+        }
+        if length + CHILDREN_ROOM_BYTES < CHILDREN_CHUNK_BYTES {
+            return Ok(());
+        }
+    }
+}
+
+/// The name stands in brackets and may hold brackets, spaces and line ends itself (D13), so the
+/// numbers are those behind the *last* closing bracket.
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    let open = line.iter().position(|&byte| byte == b'(')?;
+    let close = line.iter().rposition(|&byte| byte == b')')?;
+    let pid: i32 = parse_number(line.get(..open)?)?;
+    let mut fields = line
+        .get(close + 1..)?
+        .split(u8::is_ascii_whitespace)
+        .skip(1);
+    let state = char::from(*fields.next()?.first()?);
+    let parent = parse_number(fields.next()?)?;
+    // Fields 5 to 19 and 21 to 21 lie between parent (4), threads (20) and start (22).
+    let threads = parse_number(fields.nth(15)?)?;
+    let start_ticks = parse_number(fields.nth(1)?)?;
+    let identity = ProcIdentity::new(pid, start_ticks)?;
+    let name = readable(line.get(open + 1..close)?);
+    Some(Stat {
+        identity,
+        parent,
+        state,
+        threads,
+        name,
+    })
+}
+
+fn parse_number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+fn readable(name: &[u8]) -> String {
+    let replaced = |c: char| {
+        if c.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    String::from_utf8_lossy(name)
+        .chars()
+        .map(replaced)
+        .collect()
+}
+
+fn parse_pss(rollup: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(rollup).ok()?;
+    let kib: u64 = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:"))?
+        .trim()
+        .strip_suffix(" kB")?
+        .parse()
+        .ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D13: names made to look like the fields that follow them.
+    #[test]
+    fn a_name_cannot_shift_the_fields() {
+        let tail = "S 41 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 98765 1 2 3";
+        for name in [
+            "x) S 1 1 (y",
+            "((((( )))))    ",
+            "a\nb) Z 1",
+            ")",
+            "(",
+            " ",
+            "",
+        ] {
+            let line = format!("4242 ({name}) {tail}\n");
+            let stat = parse_stat(line.as_bytes()).expect("the line is a stat line");
+            assert_eq!(stat.identity.pid(), 4242, "{name:?}");
+            assert_eq!(
+                (stat.parent, stat.state, stat.threads),
+                (41, 'S', 3),
+                "{name:?}"
+            );
+            assert_eq!(stat.identity.start_ticks(), 98765, "{name:?}");
+            assert!(!stat.name.contains('\n'), "{name:?}");
+        }
+        assert_eq!(parse_stat(b"4242 (x"), None);
+        assert_eq!(parse_stat(b""), None);
+        assert_eq!(
+            parse_stat(b"1 (init) S 0 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 2 1"),
+            None
+        );
+    }
+
+    /// A first thread that ended shows `Z` while the others run on.
+    #[test]
+    fn a_zombie_first_thread_is_not_a_dead_process() {
+        let line = |threads| format!("7 (a) Z 2 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 {threads} 0 9 1");
+        let alive = |threads| {
+            parse_stat(line(threads).as_bytes())
+                .expect("a line")
+                .is_alive()
+        };
+        assert!(alive(2));
+        assert!(!alive(1));
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let pid = i32::try_from(std::process::id()).expect("a pid fits");
+        let process = Process::open(pid).expect("we exist");
+        let stat = process.stat().expect("we have a stat line");
+        assert_eq!(stat.identity, identify(pid).expect("still here"));
+        assert!(process.pss_bytes().expect("ours") > 0);
+        assert!(stat.is_alive());
+        assert_eq!(boot_id().expect("proc is mounted").len(), 36);
+    }
+
+    #[test]
+    fn pss_is_read_in_bytes() {
+        let text =
+            "1000-2000 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss:     439 kB\nPss_Dirty: 1 kB\n";
+        assert_eq!(parse_pss(text.as_bytes()), Some(439 * 1024));
+    }
+}

@@ -1,0 +1,174 @@
+//! Seals what is secret of a recipe: its arguments and its environment.
+//!
+//! XChaCha20-Poly1305 under a key of this state folder, bound to the session, so that a sealed
+//! recipe opens neither elsewhere nor for another session. The key is a file that only its owner
+//! can read: this guards against the database being copied, backed up or looked into, not against
+//! somebody who can read the whole folder as its owner. Invariant: a key is never replaced; one
+//! that is lost or wrong fails the sessions that need it and nothing else.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use chacha20poly1305::aead::{Aead, Payload};
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
+use drowse_actors::ports::StoreError;
+use drowse_messages::SessionId;
+use serde::{Deserialize, Serialize};
+
+/// Of the cipher.
+const KEY_BYTES: usize = 32;
+
+/// Of the cipher: large enough to be drawn at random for each sealing.
+const NONCE_BYTES: usize = 24;
+
+/// First byte of a sealed recipe, so that another way of sealing can follow.
+const FORM: u8 = 1;
+
+/// What is secret of a recipe.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Secrets {
+    /// See `Recipe::argv`.
+    pub(super) argv: Vec<String>,
+    /// See `Recipe::env`.
+    pub(super) env: BTreeMap<String, String>,
+}
+
+/// Seals and opens. The key file is made with the first sealing and read once.
+pub(super) struct Seal {
+    path: PathBuf,
+    cipher: OnceLock<XChaCha20Poly1305>,
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seal")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Seal {
+    /// Of the key file at `path`, which need not exist.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            cipher: OnceLock::new(),
+        }
+    }
+
+    /// Seals the secrets of a session. Makes the key if there is none.
+    pub(super) fn seal(&self, id: SessionId, secrets: &Secrets) -> Result<Vec<u8>, StoreError> {
+        let cipher = self
+            .cipher(true)
+            .map_err(|why| self.cannot("seal", id, &why))?;
+        let plain = serde_json::to_vec(secrets)
+            .map_err(|error| self.cannot("seal", id, &error.to_string()))?;
+        let nonce: [u8; NONCE_BYTES] =
+            random().map_err(|error| self.cannot("seal", id, &error.to_string()))?;
+        let bound = id.as_u64().to_be_bytes();
+        let sealed = cipher
+            .encrypt(
+                &XNonce::from(nonce),
+                Payload {
+                    msg: &plain,
+                    aad: &bound,
+                },
+            )
+            .map_err(|_| self.cannot("seal", id, "they are too long"))?;
+        Ok([&[FORM], nonce.as_slice(), sealed.as_slice()].concat())
+    }
+
+    /// Opens what [`Seal::seal`] made for this session.
+    pub(super) fn open(&self, id: SessionId, sealed: &[u8]) -> Result<Secrets, StoreError> {
+        let cipher = self
+            .cipher(false)
+            .map_err(|why| self.cannot("open", id, &why))?;
+        let [FORM, rest @ ..] = sealed else {
+            return Err(self.cannot(
+                "open",
+                id,
+                "a newer drowse sealed them, or they are damaged",
+            ));
+        };
+        let Some((nonce, body)) = rest.split_first_chunk::<NONCE_BYTES>() else {
+            return Err(self.cannot("open", id, "they are cut short"));
+        };
+        let bound = id.as_u64().to_be_bytes();
+        let plain = cipher
+            .decrypt(
+                &XNonce::from(*nonce),
+                Payload {
+                    msg: body,
+                    aad: &bound,
+                },
+            )
+            .map_err(|_| self.cannot("open", id, "this is not the key they were sealed with"))?;
+        // What serde says could repeat a piece of the secret, so it is not passed on.
+        serde_json::from_slice(&plain)
+            .map_err(|_| self.cannot("open", id, "they have a form drowse does not know"))
+    }
+
+    fn cannot(&self, verb: &str, id: SessionId, why: &str) -> StoreError {
+        StoreError::Failed(format!(
+            "cannot {verb} the arguments and environment of session {id} with the key {}: {why}; \
+             put the right key back and restart drowse, or remove the session and open it again",
+            self.path.display()
+        ))
+    }
+
+    fn cipher(&self, make: bool) -> Result<&XChaCha20Poly1305, String> {
+        if let Some(cipher) = self.cipher.get() {
+            return Ok(cipher);
+        }
+        let key = match fs::read(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
+                make_key(&self.path).map_err(|error| format!("cannot make it: {error}"))?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err("the file is missing".to_owned());
+            }
+            Err(error) => return Err(error.to_string()),
+            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes.as_slice()).map_err(|_| {
+                format!("the file has {} bytes instead of {KEY_BYTES}", bytes.len())
+            })?,
+        };
+        Ok(self
+            .cipher
+            .get_or_init(|| XChaCha20Poly1305::new(&key.into())))
+    }
+}
+
+/// Makes a key and brings it to the disk, name and all, before anything is sealed with it: a
+/// sealed recipe must not outlive its key in a power cut.
+fn make_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    let key: [u8; KEY_BYTES] = random()?;
+    let unfinished = path.with_extension("unfinished");
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&unfinished)?;
+    file.write_all(&key)?;
+    file.sync_all()?;
+    // A link fails where a rename would replace: a key that appeared meanwhile stays.
+    fs::hard_link(&unfinished, path)?;
+    fs::remove_file(&unfinished)?;
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(key)
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes)
+}

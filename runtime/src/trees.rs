@@ -1,0 +1,110 @@
+//! The process trees of this machine, as the reaper actor asks for them.
+//!
+//! Fed by the actors, through the `ProcessTrees` port; the blocking work is done by the threads of
+//! [`ReaperPool`]. Invariant: a step is answered exactly once, also when the pool is full.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drowse_actors::ports::{Pending, ProcessTrees};
+use drowse_messages::{
+    BootedIdentity, ProcIdentity, ReapReport, ReapRequest, Running, SessionId, Usage,
+};
+use tokio::sync::oneshot;
+
+use crate::process::reap::{Leftover, end_leftover};
+use crate::process::reaper::ReaperPool;
+use crate::process::sweep::{Mark, sweep_marked};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LocalTrees {
+    pool: Arc<ReaperPool>,
+    /// The environment entry that marks this daemon's agents.
+    mark: String,
+}
+
+impl LocalTrees {
+    pub(crate) fn new(pool: Arc<ReaperPool>, mark: String) -> Self {
+        Self { pool, mark }
+    }
+}
+
+/// Runs blocking work off the arbiter; `lost` stands for its answer if the thread panicked.
+fn blocking<T: Send + 'static>(lost: T, work: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
+    let task = tokio::task::spawn_blocking(work);
+    Box::pin(async move { task.await.unwrap_or(lost) })
+}
+
+impl ProcessTrees for LocalTrees {
+    fn reap(&self, request: ReapRequest, answer: Box<dyn FnOnce(ReapReport) + Send>) {
+        self.pool.submit(request, answer);
+    }
+
+    fn measure(
+        &self,
+        keepers: Vec<(SessionId, ProcIdentity)>,
+    ) -> Pending<BTreeMap<SessionId, Usage>> {
+        if keepers.is_empty() {
+            return Box::pin(std::future::ready(BTreeMap::new()));
+        }
+        let (reply, answer) = oneshot::channel();
+        let sessions: BTreeMap<ProcIdentity, SessionId> = keepers
+            .iter()
+            .map(|(session, keeper)| (*keeper, *session))
+            .collect();
+        let trees = keepers.into_iter().map(|(_, keeper)| keeper).collect();
+        let full = self.pool.measure(
+            trees,
+            Box::new(move |usages| {
+                // Whoever asked may have gone meanwhile.
+                let _gone = reply.send(usages);
+            }),
+        );
+        if full.is_err() {
+            return Box::pin(std::future::ready(BTreeMap::new()));
+        }
+        Box::pin(async move {
+            let usages = answer.await.unwrap_or_default();
+            let usage_of = |tree: crate::process::reaper::TreeUsage| {
+                let processes = u32::try_from(tree.processes).unwrap_or(u32::MAX);
+                let usage = Usage {
+                    processes,
+                    pss_bytes: tree.pss_bytes,
+                };
+                Some((*sessions.get(&tree.keeper)?, usage))
+            };
+            usages.into_iter().filter_map(usage_of).collect()
+        })
+    }
+
+    fn end_leftover(&self, running: Running) -> Pending<String> {
+        blocking("ending it failed".to_owned(), move || {
+            match end_leftover(&running.keeper) {
+                Ok(Leftover::Gone) => "its keeper is gone".to_owned(),
+                Ok(Leftover::IdentityDiffers) => "gone, identity differs".to_owned(),
+                Ok(Leftover::Ended(outcome)) => format!(
+                    "ended {} processes, {} could not be ended",
+                    outcome.processes.len(),
+                    outcome.survivors.len()
+                ),
+                Err(error) => format!("failed to look for it: {error}"),
+            }
+        })
+    }
+
+    fn sweep(&self, keep: Vec<BootedIdentity>) -> Pending<Vec<String>> {
+        let entry = self.mark.clone();
+        blocking(Vec::new(), move || {
+            let exclude = keep.into_iter().map(|keeper| keeper.process).collect();
+            match sweep_marked(Mark { entry, exclude }) {
+                Ok(outcome) => outcome
+                    .processes
+                    .iter()
+                    .map(|process| format!("{} {}", process.identity, process.name))
+                    .collect(),
+                Err(error) => vec![format!("failed to look for marked processes: {error}")],
+            }
+        })
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests with real processes, and tests of the repository itself.
+//!
+//! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
+//! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
+//! claim. Modules whose names begin with `real_` need agents that are downloaded.
+
+mod kit;
+mod real_wire;
+mod tidy;

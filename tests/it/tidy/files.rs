@@ -1,0 +1,266 @@
+//! Source files: their head, their size, their place in a crate, and words they do not use.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::crates::metadata;
+use super::{assert_none, files_with, read, root};
+
+/// 800 lines: a file is read in one sitting; 500 is what is aimed at.
+const LINES_MAX: usize = 800;
+/// 1,200 lines of tests: they are read one at a time.
+const TEST_LINES_MAX: usize = 1200;
+/// Longer files are listed, for whoever wants to cut one.
+const LINES_WANTED: usize = 500;
+
+/// Who may sleep, and why. Everybody else waits for a fact.
+const SLEEPERS: &[(&str, &str)] = &[
+    (
+        "runtime/src/backend/link.rs",
+        "a pause before a delivery that the disk refused is tried again",
+    ),
+    (
+        "runtime/src/cli/autostart.rs",
+        "looks again for a daemon that is coming up: its socket appears without notice",
+    ),
+    ("runtime/src/daemon.rs", "the bound of a drain"),
+    (
+        "runtime/src/demo.rs",
+        "draws its table again, for people to watch",
+    ),
+    (
+        "runtime/src/process/reap.rs",
+        "lets a process on this very core take its SIGSTOP",
+    ),
+    (
+        "tests/bin/fake_agent/children.rs",
+        "children that change while a tree is walked",
+    ),
+    (
+        "tests/bin/fake_agent/home.rs",
+        "an agent that starts slowly",
+    ),
+    (
+        "tests/bin/fake_agent/turn.rs",
+        "an agent that works, flushes and dies slowly",
+    ),
+    (
+        "tests/src/agents/install.rs",
+        "looks again at npm and at another process's lock",
+    ),
+    (
+        "tests/src/wait.rs",
+        "the one place where tests look again at a fact",
+    ),
+];
+
+/// Names that say nothing, or something else in this repository; see docs/GLOSSARY.md.
+const EMPTY_WORDS: [&str; 13] = [
+    "cleanup", "data", "handler", "helper", "helpers", "info", "job", "manager", "service", "util",
+    "utils", "worker", "zombie",
+];
+
+fn is_tidy(path: &str) -> bool {
+    path.starts_with("tests/it/tidy")
+}
+
+fn is_test(path: &str) -> bool {
+    path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// Places (`path:line`) of lines for which `is_wrong`, in all source files for which `concerns`.
+fn places(concerns: impl Fn(&str) -> bool, is_wrong: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for path in files_with(".rs").iter().filter(|path| concerns(path)) {
+        for (number, line) in read(path).lines().enumerate() {
+            if is_wrong(line) {
+                found.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_module_opens_with_its_contract() {
+    let mut wrong = files_with(".rs");
+    wrong.retain(|path| !read(path).starts_with("//! "));
+    assert_none("no //! on top", &wrong);
+}
+
+#[test]
+fn files_are_read_in_one_sitting() {
+    let mut long = Vec::new();
+    let mut wrong = Vec::new();
+    for path in files_with(".rs") {
+        let lines = read(&path).lines().count();
+        let most = if is_test(&path) {
+            TEST_LINES_MAX
+        } else {
+            LINES_MAX
+        };
+        if lines > most {
+            wrong.push(format!("{path}: {lines} lines, {most} are allowed"));
+        } else if lines > LINES_WANTED {
+            long.push(format!("{path}: {lines} lines"));
+        }
+    }
+    if !long.is_empty() {
+        println!("over {LINES_WANTED} lines:\n  {}", long.join("\n  "));
+    }
+    assert_none("too long", &wrong);
+}
+
+/// A file that no `mod` names is not compiled, and its tests do not run.
+#[test]
+fn no_file_is_forgotten() {
+    let targets: BTreeSet<String> = metadata()["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten())
+        .filter_map(|target| Some(target["src_path"].as_str()?.to_owned()))
+        .collect();
+    let is_target = |path: &str| targets.contains(&*root().join(path).to_string_lossy());
+    let mut wrong = files_with(".rs");
+    wrong.retain(|path| !is_target(path) && !is_declared(path, &targets));
+    assert_none("declared by no module", &wrong);
+}
+
+/// True when `mod NAME` stands in the file that a module of this name belongs to: the one named
+/// like its folder, or a crate's root in the same folder.
+fn is_declared(path: &str, targets: &BTreeSet<String>) -> bool {
+    let path = Path::new(path);
+    let (Some(folder), Some(name)) = (path.parent(), path.file_stem()) else {
+        return false;
+    };
+    let name = name.to_string_lossy();
+    let whole = root().join(folder);
+    let roots = targets.iter().map(Path::new);
+    let beside = roots.filter(|target| target.parent() == Some(&*whole));
+    let parents = beside.map(Path::to_owned).chain([
+        root().join(folder.with_extension("rs")),
+        whole.join("mod.rs"),
+    ]);
+    let declares = |line: &str| {
+        let line = line.trim();
+        let declared = line.rsplit_once("mod ").map(|(_, rest)| rest);
+        declared.is_some_and(|rest| rest.trim_end_matches([';', ' ', '{']) == name)
+    };
+    let texts = parents.filter_map(|parent| std::fs::read_to_string(parent).ok());
+    texts
+        .into_iter()
+        .any(|text| text.lines().any(|line| declares(line)))
+}
+
+/// A lint that is in the way is expected with a reason, and complains once it is not needed.
+#[test]
+fn no_lint_is_allowed_without_a_reason() {
+    let wrong = places(
+        |path| !is_tidy(path),
+        |line| line.trim_start().starts_with("#[allow(") || line.contains("#![allow("),
+    );
+    assert_none("use #[expect(lint, reason = \"...\")]", &wrong);
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let wrong = places(
+        |path| !is_tidy(path),
+        |line| {
+            let unfinished = ["todo!(", "unimplemented!(", "FIXME", "TODO", "XXX"];
+            unfinished.iter().any(|word| line.contains(word))
+                || line.trim_start().starts_with("#[ignore")
+        },
+    );
+    assert_none("unfinished", &wrong);
+}
+
+#[test]
+fn only_those_with_a_reason_sleep() {
+    let allowed = |path: &str| SLEEPERS.iter().any(|(sleeper, _)| *sleeper == path);
+    let wrong = places(|path| !is_tidy(path) && !allowed(path), sleeps);
+    assert_none("wait for a fact instead", &wrong);
+    let mut stale: Vec<String> = SLEEPERS.iter().map(|(path, _)| (*path).to_owned()).collect();
+    stale.retain(|path| !root().join(path).exists() || !read(path).lines().any(sleeps));
+    assert_none("sleeps no more: take it off the list", &stale);
+}
+
+/// True for a call of a function `sleep`, whatever it is imported from.
+fn sleeps(line: &str) -> bool {
+    let code = line.trim_start();
+    !code.starts_with("//")
+        && code.match_indices("sleep(").any(|(at, _)| {
+            let before = code[..at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '"' | '.'))
+        })
+}
+
+/// One mailbox per session: decisions are serialized without locks.
+#[test]
+fn actors_have_no_locks() {
+    let wrong = places(
+        |path| path.starts_with("actors/"),
+        |line| {
+            let code = line.trim_start();
+            !code.starts_with("//") && (code.contains("Mutex") || code.contains("RwLock"))
+        },
+    );
+    assert_none("locks", &wrong);
+}
+
+#[test]
+fn public_names_say_something() {
+    let wrong = places(
+        |path| !path.starts_with("tests/") && !path.contains("/examples/"),
+        |line| {
+            public_name(line).is_some_and(|name| {
+                words(name)
+                    .iter()
+                    .any(|word| EMPTY_WORDS.contains(&word.as_str()))
+            })
+        },
+    );
+    assert_none("see the glossary", &wrong);
+}
+
+/// The name of a public item or field that is declared on this line.
+fn public_name(line: &str) -> Option<&str> {
+    const KEYWORDS: [&str; 11] = [
+        "async", "const", "enum", "fn", "mod", "static", "struct", "trait", "type", "union",
+        "unsafe",
+    ];
+    let rest = line.trim_start().strip_prefix("pub ")?;
+    let end = |c: char| !(c.is_alphanumeric() || c == '_');
+    let mut names = rest.split(end).filter(|word| !word.is_empty());
+    let name = names.find(|word| !KEYWORDS.contains(word))?;
+    (name != "use").then_some(name)
+}
+
+/// `SessionReport`, `rss_bytes_max` and `IDLE_AFTER` in words.
+fn words(name: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for part in name.split('_') {
+        let mut word = String::new();
+        let mut before = None;
+        for c in part.chars() {
+            if c.is_uppercase() && before.is_some_and(char::is_lowercase) {
+                words.push(std::mem::take(&mut word));
+            }
+            word.extend(c.to_lowercase());
+            before = Some(c);
+        }
+        words.push(word);
+    }
+    words
+}
+
+#[test]
+fn the_rules_see_what_they_should() {
+    assert_eq!(public_name("    pub async fn cleanup(&self) {"), Some("cleanup"));
+    assert_eq!(public_name("pub(crate) fn worker() {"), None);
+    assert_eq!(public_name("pub use other::Manager;"), None);
+    assert_eq!(words("JobManager_of"), ["job", "manager", "of"]);
+    assert!(sleeps("std::thread::sleep(a);") && sleeps("    () = sleep(b).await"));
+    assert!(!sleeps("Effect::Sleep => {}") && !sleeps("fn may_sleep(x)") && !sleeps("// sleep(1)"));
+}

@@ -1,0 +1,289 @@
+//! The real agents, installed on first use and pointed at the mock model.
+//!
+//! Fed by: the npm registry, once per version (`<workspace>/target/agents/NAME-VERSION`, or below
+//! `DROWSE_AGENTS_DIR`). Each [`RealAgent`] has a home and a work folder of its own, sees none of
+//! the caller's environment but `PATH`, and has no key to anything.
+//! Invariant: an agent that cannot be had is an error that names what is missing; [`or_not_run`]
+//! makes it loud, or fatal where `DROWSE_REQUIRE_REAL_AGENTS=1`.
+//! Claude Code is proprietary: it is installed for the test that runs here and never passed on.
+
+mod install;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::mock_model::MockModel;
+use crate::wait::say_aloud;
+use install::Package;
+
+const CLAUDE: Package = Package {
+    name: "claude",
+    npm: "@anthropic-ai/claude-code-linux-x64",
+    version: "2.1.332",
+    entry: "node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+};
+
+const PI: Package = Package {
+    name: "pi",
+    npm: "@mariozechner/pi-coding-agent",
+    version: "0.73.1",
+    entry: "node_modules/@mariozechner/pi-coding-agent/dist/cli.js",
+};
+
+/// An MCP server for agents that goes on after its stdin has ended.
+const MCP_SERVER: &str = include_str!("agents/mcp_server.js");
+
+/// A Pi extension with a background tool and a gate.
+const PI_EXTENSION: &str = include_str!("agents/pi_extension.js");
+
+/// What keeps a real agent from running here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The missing thing and why it is missing.
+    pub what: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "missing: {}", self.what)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Which real agent it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    /// Claude Code.
+    Claude,
+    /// Pi.
+    Pi,
+}
+
+/// A real agent ready to be started, any number of times, on one home.
+#[derive(Debug)]
+pub struct RealAgent {
+    make: Make,
+    program: Vec<String>,
+    env: Vec<(String, String)>,
+    folder: TempDir,
+}
+
+impl RealAgent {
+    /// Claude Code, talking to `model`.
+    ///
+    /// # Errors
+    /// [`Missing`] when it cannot be installed here.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn claude(model: &MockModel) -> Result<Self, Missing> {
+        let program = CLAUDE.install()?;
+        let mut agent = Self::new(Make::Claude, vec![text(&program)]);
+        agent.set("ANTHROPIC_BASE_URL", &model.base_url());
+        agent.set("ANTHROPIC_API_KEY", "dummy");
+        agent.set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+        agent.set("DISABLE_AUTOUPDATER", "1");
+        agent.set("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1");
+        // Root may use bypassPermissions only in a sandbox; the mock model is one.
+        agent.set("IS_SANDBOX", "1");
+        Ok(agent)
+    }
+
+    /// Pi, talking to `model`, with an extension that has a background tool (`bg_start {command}`)
+    /// and asks before a shell command that contains `GATE`.
+    ///
+    /// # Errors
+    /// [`Missing`] when it cannot be installed here.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn pi(model: &MockModel) -> Result<Self, Missing> {
+        let node = install::on_path("node")?;
+        let program = PI.install()?;
+        let mut agent = Self::new(Make::Pi, vec![text(&node), text(&program)]);
+        agent.set("PI_OFFLINE", "1");
+        let folder = agent.home().join(".pi/agent");
+        fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let one = json!({
+            "id": "mock-model", "name": "Mock", "contextWindow": 100_000, "maxTokens": 4096,
+        });
+        let provider = json!({
+            "baseUrl": format!("{}/v1", model.base_url()), "api": "openai-completions",
+            "apiKey": "dummy", "models": [one],
+        });
+        let models = json!({ "providers": { "mock": provider } }).to_string();
+        fs::write(folder.join("models.json"), models).expect("the temporary folder can be written");
+        fs::write(agent.home().join("extension.js"), PI_EXTENSION)
+            .expect("the temporary folder can be written");
+        Ok(agent)
+    }
+
+    fn new(make: Make, program: Vec<String>) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("drowse-agent-")
+            .tempdir()
+            .expect("the temporary folder can be written");
+        for name in ["home/tmp", "work"] {
+            fs::create_dir_all(folder.path().join(name)).expect("the folder is ours");
+        }
+        let mut agent = Self {
+            make,
+            program,
+            env: Vec::new(),
+            folder,
+        };
+        let home = agent.home();
+        agent.set("HOME", &text(&home));
+        agent.set("TMPDIR", &text(&home.join("tmp")));
+        agent.set("PATH", &std::env::var("PATH").unwrap_or_default());
+        agent.set("LANG", "C.UTF-8");
+        agent
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Which agent it is.
+    #[must_use]
+    pub fn make(&self) -> Make {
+        self.make
+    }
+
+    /// The command without any argument: what a user would configure.
+    #[must_use]
+    pub fn program(&self) -> &[String] {
+        &self.program
+    }
+
+    /// The arguments that make it speak its protocol to a program, without session arguments.
+    #[must_use]
+    pub fn protocol_args(&self) -> Vec<String> {
+        let words: &[&str] = match self.make {
+            Make::Claude => &[
+                "-p",
+                "--input-format",
+                "stream-json",
+                "--output-format",
+                "stream-json",
+                "--verbose",
+                "--include-partial-messages",
+                "--permission-prompt-tool",
+                "stdio",
+            ],
+            Make::Pi => &["--mode", "rpc"],
+        };
+        words.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    /// The arguments that choose the model and let it do as it likes.
+    #[must_use]
+    pub fn model_args(&self) -> Vec<String> {
+        let extension = text(&self.home().join("extension.js"));
+        let words: &[&str] = match self.make {
+            Make::Claude => &[
+                "--model",
+                "claude-sonnet-4-5",
+                "--permission-mode",
+                "bypassPermissions",
+            ],
+            Make::Pi => &[
+                "--provider",
+                "mock",
+                "--model",
+                "mock-model",
+                "-e",
+                &extension,
+            ],
+        };
+        words.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    /// The whole environment it is to have.
+    #[must_use]
+    pub fn env(&self) -> &[(String, String)] {
+        &self.env
+    }
+
+    /// Its home folder; removed on drop.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// The folder it works in; removed on drop.
+    #[must_use]
+    pub fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    /// A command that starts it over plain pipes, with `args` after its own.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program[0]);
+        command
+            .args(&self.program[1..])
+            .args(self.protocol_args())
+            .args(self.model_args())
+            .args(args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.work());
+        command
+    }
+
+    /// Arguments that give Claude an MCP server, a child which goes on after its stdin ends.
+    ///
+    /// # Panics
+    /// When the home cannot be written.
+    #[must_use]
+    pub fn mcp_args(&self) -> Vec<String> {
+        let script = self.home().join("mcp_server.js");
+        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
+        let log = json!({ "MCP_LOG": self.mcp_log() });
+        let server = json!({ "command": "node", "args": [script], "env": log });
+        let config = json!({ "mcpServers": { "stubborn": server } }).to_string();
+        vec![
+            "--mcp-config".to_owned(),
+            config,
+            "--strict-mcp-config".to_owned(),
+        ]
+    }
+
+    /// The log of that server: one line `start PID`, `eof PID` or `call PID` each.
+    #[must_use]
+    pub fn mcp_log(&self) -> PathBuf {
+        self.home().join("mcp.log")
+    }
+}
+
+/// Gives the agent, or says aloud that `test` was not run and why.
+///
+/// # Panics
+/// Instead of saying so where `DROWSE_REQUIRE_REAL_AGENTS=1`: CI must not pass without them.
+#[track_caller]
+pub fn or_not_run(test: &str, agent: Result<RealAgent, Missing>) -> Option<RealAgent> {
+    match agent {
+        Ok(agent) => Some(agent),
+        Err(missing) => {
+            let required = std::env::var_os("DROWSE_REQUIRE_REAL_AGENTS");
+            assert!(
+                required.is_none_or(|value| value != "1"),
+                "{test} needs a real agent, {missing}"
+            );
+            say_aloud(&format!("NOT RUN: {test}: {missing}"));
+            None
+        }
+    }
+}
+
+/// A path as text; the paths here are made of our own names.
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

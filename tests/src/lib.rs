@@ -1,0 +1,26 @@
+//! The test kit: everything Drowse's tests need that is not Drowse.
+//!
+//! - [`wait`]: wait for facts, never for a time.
+//! - [`process`]: processes by identity, and the guard that fails a test which leaves one behind.
+//! - [`piped`]: a program spoken to in lines over plain pipes.
+//! - [`fake`]: the scripted fake agent (`bin/fake_agent`): its home, behaviour and log.
+//! - [`golden`]: recorded transcripts of real agents.
+//! - [`mock_model`]: a model server scripted by the text of the conversation.
+//! - [`agents`]: the real agents, installed on first use and pointed at the mock model.
+//!
+//! Invariant: whatever a test starts through this kit is gone when its guards are dropped.
+
+pub mod agents;
+pub mod fake;
+pub mod golden;
+pub mod mock_model;
+pub mod piped;
+pub mod process;
+pub mod wait;
+
+pub use agents::RealAgent;
+pub use fake::FakeAgent;
+pub use mock_model::MockModel;
+pub use piped::PipedAgent;
+pub use process::{ProcIdentity, TreeGuard};
+pub use wait::{CEILING, scaled, wait_until};
