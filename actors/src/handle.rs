@@ -295,7 +295,10 @@ pub(crate) fn refusal_of(error: StoreError, what: &str) -> Refusal {
             candidates,
         },
         StoreError::InboxFull(queued) => Refusal::InboxFull { queued },
-        StoreError::Invalid(detail) => Refusal::Invalid { field: "request".to_owned(), detail },
+        StoreError::Invalid(detail) => Refusal::Invalid {
+            field: "request".to_owned(),
+            detail,
+        },
         StoreError::Failed(detail) => Refusal::StoreFailed { detail },
     }
 }

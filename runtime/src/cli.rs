@@ -61,7 +61,6 @@ fn run(cli: Cli) -> ExitCode {
     match cli.verb {
         Verb::Serve(args) => serve(&globals, &args),
         Verb::Demo => demo::run(&globals),
-        Verb::DemoAgent => demo::agent(),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
         Verb::Config { verb } => print(&|console| settings::run(&globals, verb, console)),
@@ -98,7 +97,7 @@ async fn asked(
 async fn connected(globals: &Globals) -> Result<Client, Failure> {
     let paths = places(globals)?;
     paths.check()?;
-    let client = Client::unix(&paths.socket);
+    let client = Client::unix(&paths.socket).named("drowse-cli");
     autostart::ensure(&client, &paths, globals).await?;
     Ok(client)
 }

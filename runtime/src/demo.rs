@@ -21,13 +21,16 @@ use crate::exit::Exit;
 mod agent;
 mod screen;
 
-pub(crate) use agent::agent;
+pub(crate) use agent::agent_if_asked;
 use screen::Screen;
 
 /// The whole demo may take this long; it is done in half of it.
 const DEMO_MAX: Duration = Duration::from_secs(30);
 /// How often the table is drawn again.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a keeper without a tree may take to leave.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// What the demo's daemon is configured with.
 const CONFIG: &str = r#"[session]
@@ -127,7 +130,7 @@ async fn show() -> Result<(), Wrong> {
         why.kind.code(),
         why.why
     ))?;
-    check_gone(&before, &["parser", "website"])?;
+    check_gone(&before, &["parser", "website"]).await?;
     let freed = tell_ends(&mut screen, &after, &["parser", "website"])?;
     screen.say("\nA message wakes a released session, in the same conversation:")?;
     let answer = ask(client, "parser", "what did I ask you before?").await?;
@@ -142,7 +145,7 @@ async fn show() -> Result<(), Wrong> {
         rows.values().all(|row| row.state == SessionState::Released)
     })
     .await?;
-    check_gone(&before, &["tests"])?;
+    check_gone(&before, &["tests"]).await?;
     let freed_later = tell_ends(&mut screen, &last, &["tests"])?;
     end(stage, &before).await?;
     let freed = megabytes(freed + freed_later);
@@ -276,13 +279,19 @@ fn check(holds: bool, claim: &str) -> Result<(), Wrong> {
     }
 }
 
-/// The keepers and agents that were there before are not any more.
-fn check_gone(before: &BTreeMap<String, SessionReport>, names: &[&str]) -> Result<(), Wrong> {
+/// The keepers and agents that were there before are not any more. A keeper leaves when its tree
+/// is gone, a moment after that was said.
+async fn check_gone(before: &BTreeMap<String, SessionReport>, names: &[&str]) -> Result<(), Wrong> {
     for name in names {
         let awake = before[*name].awake.as_ref().ok_or("it was awake")?;
         let pids = [awake.agent_pid, awake.keeper.map(ProcIdentity::pid)];
         for pid in pids.into_iter().flatten() {
-            let gone = !Path::new(&format!("/proc/{pid}")).exists();
+            let path = format!("/proc/{pid}");
+            let looked = Instant::now();
+            while Path::new(&path).exists() && looked.elapsed() < LEAVE_MAX {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let gone = !Path::new(&path).exists();
             check(gone, &format!("process {pid} of {name} is gone"))?;
         }
     }
@@ -337,7 +346,7 @@ async fn end(mut stage: Stage, before: &BTreeMap<String, SessionReport>) -> Resu
         "the daemon ended in order, with nothing left behind",
     )?;
     let names: Vec<&str> = before.keys().map(String::as_str).collect();
-    check_gone(before, &names)?;
+    check_gone(before, &names).await?;
     let folder = stage.folder.path().to_owned();
     drop(stage);
     check(!folder.exists(), "no file is left")?;

@@ -65,5 +65,7 @@ pub fn keeper_if_asked() -> Option<ExitCode> {
 /// All of `main`.
 #[must_use]
 pub fn main_impl() -> ExitCode {
-    keeper_if_asked().unwrap_or_else(|| cli::main(std::env::args_os()))
+    keeper_if_asked()
+        .or_else(demo::agent_if_asked)
+        .unwrap_or_else(|| cli::main(std::env::args_os()))
 }

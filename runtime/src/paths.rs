@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// 107 bytes: `sockaddr_un` has room for 108, one of which ends the text.
@@ -176,12 +176,33 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> PathsError {
     }
 }
 
+/// Makes the folder for its owner alone. One of ours that is there, and open to others, is closed
+/// to them while it is empty or holds a database of ours; with anything else in it, that could
+/// break whoever uses it (`--state-dir /tmp`, by a slip), so it is refused.
 fn make_private(dir: &Path) -> Result<(), PathsError> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|source| failed("make the folder", dir, source))
+        .map_err(|source| failed("make the folder", dir, source))?;
+    let found = fs::metadata(dir).map_err(|source| failed("look at", dir, source))?;
+    if found.mode() & 0o077 == 0 || found.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let mut entries = fs::read_dir(dir).map_err(|source| failed("look into", dir, source))?;
+    if entries.next().is_some() && !dir.join("drowse.db").exists() {
+        let why = "it holds other files and is open to other users: choose one for drowse alone";
+        return Err(refused(dir, why));
+    }
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+        .map_err(|source| failed("close to others", dir, source))
+}
+
+fn refused(dir: &Path, why: impl Into<String>) -> PathsError {
+    PathsError::Unsafe {
+        path: dir.to_owned(),
+        why: why.into(),
+    }
 }
 
 /// A folder that is ours and that nobody else can write into. A link has to be ours too: whoever
@@ -192,10 +213,7 @@ fn check_own(dir: &Path) -> Result<(), PathsError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("look at", dir, error)),
     };
-    let refuse = |why: String| {
-        let path = dir.to_owned();
-        Err(PathsError::Unsafe { path, why })
-    };
+    let refuse = |why: String| Err(refused(dir, why));
     let (Some(link), Some(target)) = (look(fs::symlink_metadata(dir))?, look(fs::metadata(dir))?)
     else {
         return Ok(());
@@ -221,7 +239,7 @@ fn check_own(dir: &Path) -> Result<(), PathsError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -309,6 +327,16 @@ mod tests {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o770)).unwrap();
         let error = paths.check().unwrap_err().to_string();
         assert!(error.contains("0770"), "{error}");
+        paths
+            .create()
+            .expect("an empty one of ours is closed to others");
+        assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o700);
+
+        fs::write(dir.join("notes"), "").unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = paths.create().unwrap_err().to_string();
+        assert!(error.contains("holds other files"), "{error}");
+        fs::remove_file(dir.join("notes")).unwrap();
 
         fs::remove_dir(&dir).unwrap();
         fs::write(&dir, "").unwrap();

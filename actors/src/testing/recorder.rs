@@ -24,13 +24,29 @@ impl Recording {
 #[derive(Debug, Default)]
 pub struct Recorder {
     recording: Recording,
-    /// It hears nothing else for this long after each event.
-    pub pause: Duration,
-    /// It panics at the event with this number, counted from 1.
-    pub panics_at: Option<usize>,
+    pause: Duration,
+    panics_at: Option<usize>,
 }
 
 impl Recorder {
+    /// One that hears nothing else for this long after each event.
+    #[must_use]
+    pub fn slow(pause: Duration) -> Self {
+        Self {
+            pause,
+            ..Self::default()
+        }
+    }
+
+    /// One that panics at the event with this number, counted from 1.
+    #[must_use]
+    pub fn faulty(panics_at: usize) -> Self {
+        Self {
+            panics_at: Some(panics_at),
+            ..Self::default()
+        }
+    }
+
     /// What it has heard, also after its end.
     #[must_use]
     pub fn recording(&self) -> Recording {

@@ -296,4 +296,3 @@ impl Store for FakeStore {
         lock(&self.shelf).failing
     }
 }
-

@@ -84,7 +84,7 @@ impl Adapter for Claude {
     fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, fresh_id: &str) -> Plan {
         let resumed = conversation.filter(|known| known.resumable);
         let mut argv = match resumed {
-            Some(_) => recipe.argv.clone(),
+            Some(_) => without(&recipe.argv, &CHOOSING),
             None => recipe.argv.clone(),
         };
         for (option, words) in &WANTED {

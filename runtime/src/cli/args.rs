@@ -51,9 +51,6 @@ pub(crate) enum Verb {
     Serve(ServeArgs),
     /// Show a release and a wake with a pretended agent
     Demo,
-    /// The agent of the demo
-    #[command(hide = true)]
-    DemoAgent,
     /// What the daemon is asked for.
     #[command(flatten)]
     Asked(AskedVerb),

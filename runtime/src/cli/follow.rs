@@ -16,8 +16,8 @@ use crate::exit::Exit;
 /// have been dropped from the store since its number was told.
 const REPLAY_SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// 10,000 events of one session: more than the daemon keeps of one.
-const SESSION_EVENTS_MAX: usize = 10_000;
+/// 1000 events of one session: as many as the daemon gives at once.
+const SESSION_EVENTS_MAX: usize = 1000;
 
 pub(crate) async fn logs(
     client: &Client,

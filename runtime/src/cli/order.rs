@@ -143,7 +143,12 @@ async fn give(client: &Client, order: Order, session: &str) -> Result<(), Failur
                 format!("held, not released:\n{}", indented(&holds)),
             )
         }
-        (Some("cannot_resume"), _) => Failure::from(error).with(&fresh_advice(session)),
+        (Some("cannot_resume"), _) => Failure::from(error).with(&match order {
+            Order::Wake { .. } => fresh_advice(session),
+            Order::Release | Order::Stop | Order::Remove => {
+                format!("drowse stop {session} ends it nevertheless")
+            }
+        }),
         _ => error.into(),
     })
 }

@@ -4,7 +4,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,19 +16,28 @@ const HELPER_BYTES: usize = 24 << 20;
 /// Tells a helper that it is one.
 const HELPER_VARIABLE: &str = "DROWSE_DEMO_HELPER";
 
-/// Runs the agent, or one of its helpers.
-pub(crate) fn agent() -> ExitCode {
-    match std::env::var(HELPER_VARIABLE) {
-        Ok(kind) => help(&kind),
-        Err(_) => match converse() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
+/// The first argument of the agent; its adapter adds those of the agent it pretends to be.
+pub(super) const ARGUMENT: &str = "demo-agent";
+
+/// Runs the agent, or one of its helpers, if this process was started as one.
+pub(crate) fn agent_if_asked() -> Option<ExitCode> {
+    if std::env::args().nth(1)? != ARGUMENT {
+        return None;
     }
+    Some(match std::env::var(HELPER_VARIABLE) {
+        Ok(kind) => help(&kind),
+        Err(_) => converse().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+    })
+}
+
+/// A name people recognize in the list of ended processes. Without it the demo works as well.
+fn call_oneself(name: &std::ffi::CStr) {
+    let _unnamed = rustix::thread::set_name(name);
 }
 
 /// Holds memory until it is ended.
 fn help(kind: &str) -> ExitCode {
+    call_oneself(c"demo-helper");
     if kind == "detached" {
         // It leaves the agent's process session, as background commands of agents do.
         let _leads_already = rustix::process::setsid();
@@ -44,9 +52,7 @@ fn help(kind: &str) -> ExitCode {
 fn start_helpers() -> io::Result<()> {
     for kind in ["attached", "detached"] {
         let helper = Command::new("/proc/self/exe")
-            // A name people recognize in the list of ended processes.
-            .arg0(format!("demo-helper-{kind}"))
-            .arg("demo-agent")
+            .arg(ARGUMENT)
             .env(HELPER_VARIABLE, kind)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -99,6 +105,7 @@ impl Voice {
 
 /// Answers what it is told until its input ends.
 fn converse() -> io::Result<()> {
+    call_oneself(c"demo-agent");
     start_helpers()?;
     let mut memory = Memory::open()?;
     let out = Arc::new(Mutex::new(io::stdout()));

@@ -97,6 +97,7 @@ impl UnixSocket {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         own_folder(folder)?;
+        refuse_taken(path)?;
         Self::bind_in(folder, path).map_err(|source| ListenError::Io {
             on: path.display().to_string(),
             source,
@@ -260,7 +261,7 @@ impl Token {
     fn read(path: &Path) -> io::Result<Option<Self>> {
         let open = OpenOptions::new()
             .read(true)
-            .custom_flags(nix::libc::O_NOFOLLOW)
+            .custom_flags(libc::O_NOFOLLOW)
             .open(path);
         let file = open?;
         let meta = file.metadata()?;

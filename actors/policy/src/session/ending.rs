@@ -342,7 +342,8 @@ impl Ending {
                 }
                 self.emptied |= report.empty;
                 // The signals have only now been sent: the reaper may have been busy before.
-                self.until = cx.now.after(cx.common.limits.term_grace);
+                let grace = cx.common.limits.term_grace;
+                self.until = self.until.max(cx.now.after(grace));
             }
             ReapStep::Kill => {
                 self.note_reaped(&report.processes);

@@ -192,6 +192,8 @@ impl Purpose {
         cx.common.leases.clear();
         match (self.goal, self.next) {
             (Goal::Remove, _) => {
+                // Also what came during the teardown: nobody is left to wait for it.
+                orders::cancel_for(StopHow::Remove, cx);
                 cx.publish(SessionEvent::Removed);
                 cx.fx.push(Effect::Forget);
                 Phase::Ended

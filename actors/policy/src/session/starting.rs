@@ -379,7 +379,10 @@ pub(super) fn fail(error: &str, retry: bool, fresh: bool, cx: &mut Cx<'_>) -> Ph
                 cancelled: None,
             }))
         }
-        None => Phase::Failing,
+        None => {
+            cx.common.leases.clear();
+            Phase::Failing
+        }
     }
 }
 

@@ -99,6 +99,8 @@ fn on_status(
             live.note_work(cx);
             end(&turn, ended, cx);
             live.void_asks(cx);
+            // A whole turn went by: what runs in the background would have been reported.
+            live.roster_unknown_until = None;
             Rest::begin(live, cx)
         }
         AgentStatus::TurnEnded(_) => Phase::Working(live, turn),

@@ -71,6 +71,9 @@ impl PiObserver {
     }
 
     fn written(&mut self, seen: &mut Seen, kind: &str, line: &str) {
+        if kind == "abort" {
+            return self.turn.interrupt();
+        }
         if !matches!(
             kind,
             "prompt" | "steer" | "follow_up" | "bash" | "extension_ui_response"

@@ -124,6 +124,24 @@ fn a_watcher_that_comes_back_misses_nothing() {
     }
 }
 
+/// A live event that was replayed already is not said twice.
+#[test]
+fn a_repeated_event_is_left_out() {
+    let endpoint = Endpoint::start();
+    endpoint.session("s");
+    let again = endpoint.daemon.publish(None, notice("1"));
+    let mut client = endpoint.connect();
+    client.follow("/v1/events?after=0", &[]);
+    assert_eq!(frames(&mut client, 2)[1].0, Some(1));
+    endpoint.daemon.world().publish_after_read = vec![again];
+    endpoint.get("/v1/sessions/s/log");
+    endpoint.daemon.publish(None, notice("2"));
+    assert_eq!(
+        frames(&mut client, 1),
+        expected(&[(Some(2), "notice", "2")])
+    );
+}
+
 #[test]
 fn a_gap_says_that_events_are_no_longer_kept() {
     let endpoint = Endpoint::start();
@@ -257,6 +275,13 @@ fn a_message_can_be_followed_to_its_end() {
         );
         client.stream_begins();
     };
+    let earlier = drowse_messages::Event {
+        seq: 2,
+        at: drowse_messages::WallTime(1),
+        session: Some(id),
+        what: notice("before it was accepted"),
+    };
+    endpoint.daemon.world().publish_after_read = vec![earlier];
     let mut client = endpoint.connect();
     send(&mut client);
     assert_eq!(frames(&mut client, 1)[0].1, "message_queued");

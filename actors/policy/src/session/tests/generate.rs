@@ -1,6 +1,7 @@
 //! Random lives of a session: what a world would answer, in any order and at any time, mixed with
 //! what people ask for, what an agent may say, and plain lies.
 
+use std::fmt;
 use std::time::Duration;
 
 use drowse_messages::{
@@ -64,8 +65,21 @@ pub(super) enum Lie {
     Ready,
 }
 
-pub(super) fn lives() -> impl Strategy<Value = (Setting, Vec<(Gap, What)>)> {
-    (settings(), prop::collection::vec((gaps(), whats()), 1..80))
+/// What happens, and how long after what came before it.
+#[derive(Clone)]
+pub(super) struct Life(pub(super) Vec<(Gap, What)>);
+
+impl fmt::Debug for Life {
+    /// One line each, so that a failure can be read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |act: &(Gap, What)| f.write_str(&format!("\n{act:?}"));
+        self.0.iter().try_for_each(&mut line)
+    }
+}
+
+pub(super) fn lives() -> impl Strategy<Value = (Setting, Life)> {
+    let life = prop::collection::vec((gaps(), whats()), 1..80);
+    (settings(), life.prop_map(Life))
 }
 
 /// What a life begins with.
@@ -73,6 +87,8 @@ pub(super) fn lives() -> impl Strategy<Value = (Setting, Vec<(Gap, What)>)> {
 pub(super) struct Setting {
     pub(super) manners: Manners,
     pub(super) traits: AgentTraits,
+    /// It has an agent at rest already.
+    begun: bool,
 }
 
 fn settings() -> impl Strategy<Value = Setting> {
@@ -82,8 +98,9 @@ fn settings() -> impl Strategy<Value = Setting> {
         1 => Just(DeliveryResult::PartlyWritten),
         1 => Just(DeliveryResult::Void),
     ];
-    let faults = (0..8_u8, any::<bool>(), any::<bool>(), deliveries);
+    let faults = (0..24_u8, any::<bool>(), any::<bool>(), deliveries);
     (faults, any::<[bool; 4]>()).prop_map(|((fault, child, reports, delivery), deaf)| Setting {
+        begun: deaf[3] || fault > 12,
         manners: Manners {
             launches: fault != 0,
             gets_ready: fault != 1,
@@ -117,12 +134,13 @@ fn gaps() -> impl Strategy<Value = Gap> {
 
 fn whats() -> impl Strategy<Value = What> {
     prop_oneof![
-        16 => (any::<usize>(), prop::bool::weighted(0.1))
+        16 => Just(What::Answer { which: 0, keep: false }),
+        6 => (any::<usize>(), prop::bool::weighted(0.2))
             .prop_map(|(which, keep)| What::Answer { which, keep }),
         8 => Just(What::Tick),
         4 => Just(What::Message),
         1 => (0..8_u64).prop_map(What::Again),
-        5 => orders().prop_map(What::Order),
+        4 => orders().prop_map(What::Order),
         6 => statuses().prop_map(What::Status),
         2 => (0..4_u8).prop_map(What::Roster),
         2 => any::<bool>().prop_map(|ours| What::Activity { ours }),
@@ -138,13 +156,13 @@ fn me() -> Who {
 
 fn orders() -> impl Strategy<Value = Order> {
     let hows = prop_oneof![
-        2 => Just(StopHow::Release),
-        1 => Just(StopHow::Shutdown),
-        2 => Just(StopHow::Stop),
+        6 => Just(StopHow::Release),
+        2 => Just(StopHow::Shutdown),
+        4 => Just(StopHow::Stop),
         1 => Just(StopHow::Remove),
     ];
     prop_oneof![
-        4 => hows.prop_map(|how| Order::Stop(Stop { how, by: me() })),
+        3 => hows.prop_map(|how| Order::Stop(Stop { how, by: me() })),
         3 => any::<bool>().prop_map(|fresh| Order::Wake(Wake { fresh, by: me() })),
         1 => Just(Order::Interrupt(Interrupt { by: me() })),
         1 => names().prop_map(|id| Order::Answer(AnswerAsk { id, answer: Answer::Deny, by: me() })),
@@ -178,33 +196,33 @@ fn statuses() -> impl Strategy<Value = AgentStatus> {
         })
     });
     prop_oneof![
-        1 => Just(AgentStatus::Ready),
-        2 => Just(AgentStatus::TurnStarted),
-        5 => ends,
-        1 => names().prop_map(|key| AgentStatus::BusyStarted(Busy {
+        4 => Just(AgentStatus::Ready),
+        8 => Just(AgentStatus::TurnStarted),
+        20 => ends,
+        4 => names().prop_map(|key| AgentStatus::BusyStarted(Busy {
             key,
             kind: BusyKind::Command,
             what: String::new(),
         })),
-        1 => names().prop_map(|key| AgentStatus::BusyEnded { key }),
-        2 => names().prop_map(|id| AgentStatus::Asked(Ask {
+        4 => names().prop_map(|key| AgentStatus::BusyEnded { key }),
+        8 => names().prop_map(|id| AgentStatus::Asked(Ask {
             id,
             kind: AskKind::Question,
             title: String::new(),
             detail: String::new(),
         })),
-        1 => names().prop_map(|id| AgentStatus::Settled { id }),
-        1 => (names(), 0..7_200_u64).prop_map(|(id, due)| AgentStatus::Scheduled {
+        4 => names().prop_map(|id| AgentStatus::Settled { id }),
+        4 => (names(), 0..7_200_u64).prop_map(|(id, due)| AgentStatus::Scheduled {
             id,
             what: String::new(),
             due_in: Duration::from_secs(due),
         }),
-        1 => names().prop_map(|id| AgentStatus::Unscheduled { id }),
-        4 => prop::bool::weighted(0.8).prop_map(|able| {
+        4 => names().prop_map(|id| AgentStatus::Unscheduled { id }),
+        16 => prop::bool::weighted(0.8).prop_map(|able| {
             AgentStatus::Conversation(conversation(able))
         }),
         1 => Just(AgentStatus::CannotResume { detail: "gone".to_owned() }),
-        1 => Just(AgentStatus::Notice { text: "odd".to_owned() }),
+        4 => Just(AgentStatus::Notice { text: "odd".to_owned() }),
     ]
 }
 
@@ -269,7 +287,7 @@ impl Run {
         let mut world = World::new(setting.manners);
         world.strict = false;
         let limits = Limits::default();
-        Self {
+        let mut run = Self {
             session: Session::restore(&saved, setting.traits, limits.clone(), now),
             now,
             world,
@@ -278,12 +296,19 @@ impl Run {
             log: String::new(),
             owed: Vec::new(),
             messages: 0,
+        };
+        if setting.begun {
+            run.world.manners = OBEDIENT;
+            come_to_rest(&mut run);
+            run.says(AgentStatus::Conversation(conversation(true)));
+            run.world.manners = setting.manners;
         }
+        run
     }
 
-    pub(super) fn live(setting: Setting, life: &[(Gap, What)]) -> Self {
+    pub(super) fn live(setting: Setting, life: &Life) -> Self {
         let mut run = Self::new(setting);
-        for (gap, what) in life {
+        for (gap, what) in &life.0 {
             run.act(gap, what);
         }
         run
@@ -450,20 +475,34 @@ pub(super) fn settle_down(run: &mut Run, obeys: bool) -> Option<Duration> {
         run.step(&input);
     }
     calm(run);
+    go_on(run, Session::is_asleep).then(|| run.now.since(begin))
+}
+
+/// Brings a session that is asleep to rest. False: it cannot be woken.
+pub(super) fn come_to_rest(run: &mut Run) -> bool {
+    let (fresh, by) = (false, me());
+    run.step(&Order::Wake(Wake { fresh, by }).into());
+    go_on(run, |session| session.state() == SessionState::Resting)
+}
+
+/// Lets the world answer and time pass until then.
+fn go_on(run: &mut Run, until: impl Fn(&Session) -> bool) -> bool {
     for _ in 0..3_000 {
-        if run.session.is_asleep() {
-            return Some(run.now.since(begin));
+        if until(&run.session) {
+            return true;
         }
         if let Some(owed) = run.next_owed() {
             run.step(&owed);
         } else if let Some(status) = last_words(run) {
             run.says(status);
-        } else {
-            run.now = run.session.next_deadline()?.max(run.now);
+        } else if let Some(deadline) = run.session.next_deadline() {
+            run.now = deadline.max(run.now);
             run.step(&IdleTick.into());
+        } else {
+            return false;
         }
     }
-    None
+    false
 }
 
 /// The agent ends whatever it does besides its turn.
