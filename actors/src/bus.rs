@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::ports::{Clock, Store};
-use crate::status::{GetStatus, StatusActor};
+use crate::status::{Freed, GetStatus, StatusActor};
 
 /// Tell subscribers, and keep a record.
 #[derive(Clone, Debug, Message)]
@@ -41,10 +41,13 @@ pub(crate) struct Subscribe {
 #[rtype(result = "Vec<SubscriberReport>")]
 pub(crate) struct GetSubscribers;
 
-/// The snapshot for those who wait for theirs.
+/// The snapshot for the one who waits for it.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-struct Opening(Box<StatusReport>);
+struct Opening {
+    subscription: u64,
+    status: Box<StatusReport>,
+}
 
 /// Where events go.
 #[derive(Debug)]
@@ -74,6 +77,13 @@ impl Sink {
             },
         }
     }
+
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Actor(actor) => !actor.connected(),
+            Self::Stream(stream) => stream.is_closed(),
+        }
+    }
 }
 
 /// Events that came between the subscription and its snapshot; more would be a gap.
@@ -81,6 +91,8 @@ const EARLY_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Subscriber {
+    /// The how-manieth subscription it is.
+    number: u64,
     name: String,
     session: Option<SessionId>,
     sink: Sink,
@@ -98,14 +110,33 @@ impl Subscriber {
         let concerns = self
             .session
             .is_none_or(|id| event.session.is_none_or(|of| of == id));
-        if !self.alive || !concerns {
+        if !concerns {
+            return;
+        }
+        if !self.alive {
+            self.lagged_total += 1;
             return;
         }
         match &mut self.early {
             Some(early) if early.len() < EARLY_MAX => early.push(event.clone()),
-            Some(_) => self.missed += 1,
+            Some(_) => self.lag(),
             None => self.deliver(event),
         }
+    }
+
+    /// Delivers the snapshot, and then what came since the subscription.
+    fn open(&mut self, mut snapshot: Event) {
+        let Some(early) = self.early.take() else {
+            return;
+        };
+        if let Some(first) = early.first() {
+            snapshot.seq = snapshot.seq.min(first.seq.saturating_sub(1));
+        }
+        // What found no room came after all that did, and is told of there.
+        let missed = std::mem::take(&mut self.missed);
+        self.deliver(&snapshot);
+        early.iter().for_each(|event| self.deliver(event));
+        self.missed += missed;
     }
 
     fn deliver(&mut self, event: &Event) {
@@ -150,6 +181,7 @@ pub struct BusActor {
     store: Arc<dyn Store>,
     status: Addr<StatusActor>,
     next_seq: u64,
+    subscriptions: u64,
     subscribers: Vec<Subscriber>,
 }
 
@@ -167,6 +199,7 @@ impl BusActor {
             store,
             status,
             next_seq: next_seq.max(1),
+            subscriptions: 0,
             subscribers: Vec::new(),
         }
     }
@@ -209,6 +242,9 @@ impl Handler<Publish> for BusActor {
         // A passing reader that is gone is forgotten; an extension stays listed as dead.
         self.subscribers
             .retain(|subscriber| subscriber.alive || subscriber.listed);
+        if let SessionEvent::Released { end } = &event.what {
+            self.status.do_send(Freed(end.released_bytes));
+        }
         if is_kept(&event.what) {
             self.next_seq += 1;
             self.store.record(event);
@@ -220,7 +256,13 @@ impl Handler<Subscribe> for BusActor {
     type Result = ();
 
     fn handle(&mut self, subscribe: Subscribe, ctx: &mut Context<Self>) {
+        // Readers that left while nothing happened were not noticed yet.
+        self.subscribers
+            .retain(|subscriber| subscriber.listed || !subscriber.sink.is_gone());
+        self.subscriptions += 1;
+        let subscription = self.subscriptions;
         self.subscribers.push(Subscriber {
+            number: subscription,
             name: subscribe.name,
             session: subscribe.session,
             sink: subscribe.sink,
@@ -233,7 +275,11 @@ impl Handler<Subscribe> for BusActor {
         let (status, this) = (self.status.clone(), ctx.address());
         actix_rt::spawn(async move {
             if let Ok(report) = status.send(GetStatus).await {
-                this.do_send(Opening(Box::new(report)));
+                let status = Box::new(report);
+                this.do_send(Opening {
+                    subscription,
+                    status,
+                });
             }
         });
     }
@@ -242,16 +288,15 @@ impl Handler<Subscribe> for BusActor {
 impl Handler<Opening> for BusActor {
     type Result = ();
 
-    fn handle(&mut self, Opening(status): Opening, _: &mut Context<Self>) {
-        let mut snapshot = self.event(None, SessionEvent::Snapshot { status });
-        for subscriber in &mut self.subscribers {
-            if let Some(early) = subscriber.early.take() {
-                if let Some(first) = early.first() {
-                    snapshot.seq = snapshot.seq.min(first.seq.saturating_sub(1));
-                }
-                subscriber.deliver(&snapshot);
-                early.iter().for_each(|event| subscriber.deliver(event));
-            }
+    fn handle(&mut self, opening: Opening, _: &mut Context<Self>) {
+        let Opening {
+            subscription,
+            status,
+        } = opening;
+        let snapshot = self.event(None, SessionEvent::Snapshot { status });
+        let waiting = |subscriber: &&mut Subscriber| subscriber.number == subscription;
+        if let Some(subscriber) = self.subscribers.iter_mut().find(waiting) {
+            subscriber.open(snapshot);
         }
     }
 }
@@ -269,7 +314,7 @@ impl Handler<GetSubscribers> for BusActor {
                 .map(|subscriber| SubscriberReport {
                     name: subscriber.name.clone(),
                     lagged_total: subscriber.lagged_total,
-                    alive: subscriber.alive,
+                    alive: subscriber.alive && !subscriber.sink.is_gone(),
                 })
                 .collect(),
         )

@@ -13,12 +13,14 @@ use drowse_messages::{
     Accepted, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
     SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
+use tokio::sync::watch;
 
 use crate::bus::{BusActor, EventStream, Sink, Subscribe};
 use crate::hold::HoldGuard;
+use crate::leftover;
 use crate::ports::{Page, Ports, Recovered, Store, StoreError};
 use crate::reaper::ReaperActor;
-use crate::registry::{Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, end_leftover};
+use crate::registry::{Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve};
 use crate::session::Peers;
 use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
 
@@ -49,12 +51,14 @@ impl Daemon {
         };
         registry.do_send(Meet(peers));
         let holds = Arc::new(AtomicU64::new(1));
+        let draining = Arc::new(watch::Sender::new(false));
         let handle = DaemonHandle {
             registry,
             status,
             bus,
             store: ports.store.clone(),
             holds,
+            draining,
         };
         let left_running = recovered
             .left_running
@@ -74,7 +78,7 @@ impl Daemon {
         let Ports { store, trees, .. } = &self.ports;
         for id in &self.left_running {
             match store.load(*id).await {
-                Ok(saved) => end_leftover(&**store, &**trees, &saved).await,
+                Ok(saved) => leftover::end(&**store, &**trees, &saved).await,
                 Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
             }
         }
@@ -105,6 +109,7 @@ pub struct DaemonHandle {
     bus: Addr<BusActor>,
     store: Arc<dyn Store>,
     holds: Arc<AtomicU64>,
+    draining: Arc<watch::Sender<bool>>,
 }
 
 impl DaemonHandle {
@@ -270,9 +275,18 @@ impl DaemonHandle {
     }
 
     /// Closes admission in one step and shuts every session down; returns when all trees are gone.
+    /// A daemon that `DaemonBuilder::run` runs then ends, as after SIGTERM.
     pub async fn drain(&self) {
+        self.draining.send_replace(true);
         // A registry that is gone has drained.
         let _gone = self.registry.send(Drain).await;
+    }
+
+    /// Returns once somebody began a drain.
+    pub async fn draining(&self) {
+        let mut draining = self.draining.subscribe();
+        // The sender lives in this handle, so this ends in no other way.
+        drop(draining.wait_for(|draining| *draining).await);
     }
 }
 

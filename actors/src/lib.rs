@@ -18,6 +18,7 @@
 pub mod bus;
 pub mod handle;
 pub mod hold;
+mod leftover;
 pub mod ports;
 pub mod reaper;
 pub mod registry;

@@ -15,8 +15,7 @@ use actix::{
 };
 use drowse_messages::{
     Accepted, MessageQueued, OpenSession, Order, Profile, Progress, Refusal, SavedSession,
-    SendMessage, SessionEvent, SessionId, SessionReport, SessionState, StartGranted, Stop, StopHow,
-    Who,
+    SendMessage, SessionEvent, SessionId, SessionReport, StartGranted, Stop, StopHow, Who,
 };
 use drowse_policy::registry::{Effect, Input, Registry};
 use drowse_policy::session::{Session, Times};
@@ -24,6 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::bus::Publish;
 use crate::handle::refusal_of;
+use crate::leftover::{self, Mourned};
 use crate::ports::{Ports, StoreError};
 use crate::session::{Handed, Leave, Parcel, Peers, SessionActor};
 use crate::status::{Awoke, Opened, Phase, Slept};
@@ -160,12 +160,8 @@ impl RegistryActor {
                     .for_each(|parcel| self.hand(id, parcel));
             }
             Effect::Disown(id) => {
-                for parcel in self.kept.remove(&id).unwrap_or_default() {
-                    if let Parcel::Order(_, reply) = parcel {
-                        let session = id.to_string();
-                        let _gone = reply.send(Err(Refusal::NoSuchSession { session }));
-                    }
-                }
+                let session = id.to_string();
+                self.refuse_kept(id, &Refusal::NoSuchSession { session });
             }
             Effect::Grant(id) => self.hand(id, Parcel::Input(StartGranted.into())),
             Effect::LetGo(id) => {
@@ -195,6 +191,15 @@ impl RegistryActor {
         }
     }
 
+    fn refuse_kept(&mut self, id: SessionId, refusal: &Refusal) {
+        for parcel in self.kept.remove(&id).unwrap_or_default() {
+            if let Parcel::Order(_, reply) = parcel {
+                // Whoever asked may have gone meanwhile.
+                let _gone = reply.send(Err(refusal.clone()));
+            }
+        }
+    }
+
     fn load(&mut self, id: SessionId, ctx: &mut Context<Self>) {
         let saved = self.ports.store.load(id);
         ctx.spawn(
@@ -206,6 +211,7 @@ impl RegistryActor {
                         if error != StoreError::NotFound {
                             tracing::error!(session = %id, %error, "failed to load a session");
                         }
+                        this.refuse_kept(id, &refusal_of(error, &id.to_string()));
                         this.feed(Input::LoadFailed(id), None, ctx);
                     }
                 }),
@@ -217,7 +223,10 @@ impl RegistryActor {
         let (id, recipe) = (saved.profile.id, &saved.profile.recipe);
         let catalog = &self.ports.catalog;
         let Some(traits) = catalog.traits(&recipe.protocol) else {
-            tracing::error!(session = %id, protocol = %recipe.protocol, "no such adapter");
+            let detail = format!("there is no adapter for {:?}", recipe.protocol.as_str());
+            tracing::error!(session = %id, "{detail}");
+            let field = "protocol".to_owned();
+            self.refuse_kept(id, &Refusal::Invalid { field, detail });
             return self.feed(Input::LoadFailed(id), None, ctx);
         };
         let limits = catalog.limits(&recipe.agent, &recipe.cwd, &saved.profile.limits);
@@ -238,15 +247,29 @@ impl RegistryActor {
     fn mourn(&mut self, id: SessionId, ctx: &mut Context<Self>) {
         tracing::error!(session = %id, "the session's actor vanished; ending its processes");
         let Ports { store, trees, .. } = self.ports.clone();
-        let work = async move {
-            let Ok(saved) = store.load(id).await else {
-                return;
-            };
-            end_leftover(&*store, &*trees, &saved).await;
-        };
-        ctx.spawn(work.into_actor(self).map(move |(), this, ctx| {
+        let work = async move { leftover::mourn(&*store, &*trees, id).await };
+        ctx.spawn(work.into_actor(self).map(move |mourned, this, ctx| {
+            this.tell_mourned(id, mourned);
             this.feed(Input::Mourned(id), None, ctx);
         }));
+    }
+
+    fn tell_mourned(&self, id: SessionId, mourned: Result<Mourned, StoreError>) {
+        let Peers { status, bus, .. } = self.peers();
+        let into = match mourned {
+            Ok(Mourned { state, told }) => {
+                let session = Some(id);
+                for what in told {
+                    bus.do_send(Publish { session, what });
+                }
+                Some(state)
+            }
+            Err(error) => {
+                tracing::error!(session = %id, %error, "failed to write a session's end down");
+                None
+            }
+        };
+        status.do_send(Slept { id, into });
     }
 
     fn admit(&self) -> Result<(), Refusal> {
@@ -256,33 +279,6 @@ impl RegistryActor {
             Err(Refusal::Draining)
         }
     }
-}
-
-/// Ends what an earlier life of a session left running, and writes that down.
-pub(crate) async fn end_leftover(
-    store: &dyn crate::ports::Store,
-    trees: &dyn crate::ports::ProcessTrees,
-    saved: &SavedSession,
-) {
-    let id = saved.profile.id;
-    if let Some(running) = saved.progress.running.clone() {
-        let found = trees.end_leftover(running).await;
-        tracing::warn!(session = %id, "left running: {found}");
-    }
-    let was_awake = saved.progress.state.is_awake();
-    let state = if was_awake {
-        SessionState::Interrupted
-    } else {
-        saved.progress.state
-    };
-    store.save(
-        id,
-        Progress {
-            state,
-            running: None,
-            ..saved.progress.clone()
-        },
-    );
 }
 
 impl Actor for RegistryActor {
@@ -430,7 +426,10 @@ impl Handler<FromSession> for RegistryActor {
             Said::MaySleep { handled } => Input::MaySleep { id, handled },
             Said::Gone { orderly } => {
                 self.sessions.remove(&id);
-                self.peers().status.do_send(Slept(id));
+                if orderly {
+                    let into = None;
+                    self.peers().status.do_send(Slept { id, into });
+                }
                 Input::Gone { id, orderly }
             }
         };

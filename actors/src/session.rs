@@ -8,11 +8,13 @@
 //! about behaviour.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
 use drowse_messages::{
-    Activity, ChildExited, Delivered, IdleTick, LaunchFailed, Launched, MonoTime, Order, Profile,
-    ReapReport, Refusal, SessionEvent, StatusChanged, Stop, TaskRoster, TreeEmptied,
+    Activity, ActivityKind, ChildExited, Delivered, IdleTick, LaunchFailed, Launched, MonoTime,
+    Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop, TaskRoster,
+    TreeEmptied,
 };
 use drowse_policy::session::{Session, Times};
 use drowse_policy::{Effect, Input, trace};
@@ -23,6 +25,9 @@ use crate::ports::{Launch, Ports};
 use crate::reaper::{Reap, ReaperActor};
 use crate::registry::{FromSession, RegistryActor, Said};
 use crate::status::{Forgotten, Reported, StatusActor};
+
+/// 1 s: readers see seconds, and a busy agent says a hundred pieces of output in each.
+const OUTPUT_REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// Facts about a backend, in order: all that one read of its output brought.
 #[derive(Debug, Message)]
@@ -74,6 +79,7 @@ pub struct SessionActor {
     /// Things handed over by the registry and dealt with.
     handled: u64,
     timer: Option<(MonoTime, SpawnHandle)>,
+    reported: MonoTime,
     orderly: bool,
 }
 
@@ -93,6 +99,7 @@ impl SessionActor {
             peers,
             handled: 0,
             timer: None,
+            reported: MonoTime::default(),
             orderly: false,
         }
     }
@@ -106,7 +113,7 @@ impl SessionActor {
             .expect("the session is present: feed() puts it back");
         let (session, effects) = session.step(input, now);
         tracing::debug!(session = %self.profile.id, "{}", Line { now, input, effects: &effects });
-        let quiet = matches!(input, Input::Activity(_)) && effects.len() <= 1;
+        let only_output = is_output(input) && effects.len() <= 1;
         self.session = Some(session);
         let mut answer = Ok(());
         for effect in effects {
@@ -114,15 +121,7 @@ impl SessionActor {
                 answer = Err(refusal);
             }
         }
-        if !quiet
-            || !matches!(
-                input,
-                Input::Activity(Activity {
-                    incarnation: Some(_),
-                    ..
-                })
-            )
-        {
+        if !only_output || now.since(self.reported) >= OUTPUT_REPORT_EVERY {
             self.report(now);
         }
         self.arm(now, ctx);
@@ -202,7 +201,8 @@ impl SessionActor {
         });
     }
 
-    fn report(&self, now: MonoTime) {
+    fn report(&mut self, now: MonoTime) {
+        self.reported = now;
         if let Some(session) = &self.session {
             let report = session.report(&self.profile, self.times, now);
             let stale_facts = session.stale_facts();
@@ -229,7 +229,7 @@ impl SessionActor {
                 }
                 // One more millisecond: the clock counts whole ones, and a tick just before its
                 // deadline would only come again.
-                let wait = deadline.since(now) + std::time::Duration::from_millis(1);
+                let wait = deadline.since(now) + Duration::from_millis(1);
                 self.timer = Some((deadline, ctx.notify_later(IdleTick, wait)));
             }
             (None, None) => {}
@@ -240,6 +240,16 @@ impl SessionActor {
         // Only orders are refused, and their answers go through `Handed`.
         let _answer = self.feed(&input.into(), ctx);
     }
+}
+
+fn is_output(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Activity(Activity {
+            kind: ActivityKind::Output(_),
+            ..
+        })
+    )
 }
 
 /// Renders a step only if somebody listens.

@@ -56,7 +56,16 @@ pub(crate) struct Awoke(pub(crate) SessionState);
 /// A session sleeps.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub(crate) struct Slept(pub(crate) SessionId);
+pub(crate) struct Slept {
+    pub(crate) id: SessionId,
+    /// In this state; `None`: the one it last reported.
+    pub(crate) into: Option<SessionState>,
+}
+
+/// A backend was released, and this many bytes with it.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Freed(pub(crate) u64);
 
 /// A session was removed.
 #[derive(Debug, Message)]
@@ -184,19 +193,6 @@ impl StatusActor {
             .filter_map(|(id, awake)| Some((*id, keeper_of(awake)?)))
             .collect()
     }
-
-    fn note_release(&mut self, report: &SessionReport) {
-        let former = self
-            .awake
-            .get(&report.id)
-            .and_then(|awake| awake.report.end.as_ref());
-        if let Some(end) = &report.end
-            && former != Some(end)
-        {
-            self.report.released_total += 1;
-            self.report.released_bytes_total += end.released_bytes;
-        }
-    }
 }
 
 fn keeper_of(awake: &Awake) -> Option<ProcIdentity> {
@@ -298,7 +294,6 @@ impl Handler<Reported> for StatusActor {
             report,
             stale_facts,
         } = reported;
-        self.note_release(&report);
         if !self.forgotten.contains(&report.id) {
             self.awake.insert(
                 report.id,
@@ -333,11 +328,12 @@ impl Handler<Awoke> for StatusActor {
 impl Handler<Slept> for StatusActor {
     type Result = ();
 
-    fn handle(&mut self, Slept(id): Slept, _: &mut Context<Self>) {
+    fn handle(&mut self, Slept { id, into }: Slept, _: &mut Context<Self>) {
         if let Some(awake) = self.awake.remove(&id) {
             self.stale_facts_of_the_past += awake.stale_facts;
             if !self.forgotten.remove(&id) {
-                *self.asleep.entry(awake.report.state).or_default() += 1;
+                let state = into.unwrap_or(awake.report.state);
+                *self.asleep.entry(state).or_default() += 1;
             }
         }
         self.forgotten.remove(&id);
@@ -352,6 +348,15 @@ impl Handler<Forgotten> for StatusActor {
             self.stale_facts_of_the_past += awake.stale_facts;
         }
         self.forgotten.insert(id);
+    }
+}
+
+impl Handler<Freed> for StatusActor {
+    type Result = ();
+
+    fn handle(&mut self, Freed(bytes): Freed, _: &mut Context<Self>) {
+        self.report.released_total += 1;
+        self.report.released_bytes_total += bytes;
     }
 }
 

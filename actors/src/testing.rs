@@ -111,7 +111,7 @@ impl Journal {
 
     /// Forgets what was written so far.
     pub fn clear(&self) {
-        lock(&self.lines).clear();
+        *lock(&self.lines) = Vec::new();
     }
 }
 

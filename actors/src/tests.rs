@@ -84,13 +84,15 @@ impl World {
         self.daemon.report(id).await.unwrap()
     }
 
-    /// Waits for a state, at most 10 hours of virtual time.
+    /// Waits for a state, at most 10 hours of virtual time; looks the less often, the longer it
+    /// has waited.
     async fn until(&self, id: SessionId, state: SessionState) {
-        for _ in 0..360_000 {
+        let began = tokio::time::Instant::now();
+        while began.elapsed() < 10 * HOUR {
             if self.report(id).await.state == state {
                 return;
             }
-            pass(Duration::from_millis(100)).await;
+            pass((began.elapsed() / 50).clamp(Duration::from_millis(5), 10 * SECOND)).await;
         }
         panic!(
             "{id} never came to {state:?}: {:?}",

@@ -341,7 +341,11 @@ fn listen(
 /// Serves until a signal says otherwise.
 async fn wait_for_end(signals: &mut Signals, config: &Shared, daemon: &DaemonHandle) {
     loop {
-        match signals.next().await {
+        let asked = tokio::select! {
+            asked = signals.next() => asked,
+            () = daemon.draining() => return,
+        };
+        match asked {
             Asked::End => return,
             Asked::Reload => match config.reload() {
                 Ok(_) => {

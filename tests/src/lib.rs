@@ -6,11 +6,13 @@
 //! - [`fake`]: the scripted fake agent (`bin/fake_agent`): its home, behaviour and log.
 //! - [`golden`]: recorded transcripts of real agents.
 //! - [`mock_model`]: a model server scripted by the text of the conversation.
+//! - [`cli`]: a running Drowse, driven by its command line as a user would.
 //! - [`agents`]: the real agents, installed on first use and pointed at the mock model.
 //!
 //! Invariant: whatever a test starts through this kit is gone when its guards are dropped.
 
 pub mod agents;
+pub mod cli;
 pub mod fake;
 pub mod golden;
 pub mod mock_model;

@@ -52,6 +52,15 @@ impl PipedAgent {
     pub fn spawn(mut command: Command, guard: &TreeGuard) -> Self {
         let (name, value) = guard.env();
         command.env(name, value);
+        Self::spawn_marked(command)
+    }
+
+    /// Starts `command`, which carries the mark of a test already.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub(crate) fn spawn_marked(mut command: Command) -> Self {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

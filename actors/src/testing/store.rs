@@ -59,6 +59,11 @@ impl FakeStore {
         lock(&self.shelf).events.clone()
     }
 
+    /// Forgets the events recorded so far, and their memory.
+    pub fn clear_recorded(&self) {
+        lock(&self.shelf).events = Vec::new();
+    }
+
     /// What was saved last.
     #[must_use]
     pub fn progress(&self, id: SessionId) -> Option<Progress> {

@@ -286,9 +286,10 @@ fn the_mailbox_is_emptied_before_timers() {
     });
 }
 
-/// So shell tests run on virtual time, by sleeping: one big `advance` would collapse ticks.
+/// So shell tests run on virtual time, by sleeping: after one big `advance`, ten ticks that were
+/// due in it come in one moment.
 #[test]
-fn paused_time_reaches_actors_and_advance_collapses_intervals() {
+fn paused_time_reaches_actors_and_an_advance_makes_timers_late() {
     on_paused_time(async {
         let (began, (probe, did)) = (Instant::now(), start());
         probe.do_send(Slow(1));
@@ -299,8 +300,10 @@ fn paused_time_reaches_actors_and_advance_collapses_intervals() {
         probe.send(TickEvery(MINUTE)).await.unwrap();
         tokio::time::advance(10 * MINUTE).await;
         settle().await;
-        assert_eq!(all(&did), [Did::Ticked], "ten minutes at once are one tick");
-        pass(10 * MINUTE).await;
-        assert_eq!(all(&did).len(), 10, "ten minutes slept are ten");
+        assert_eq!(all(&did).len(), 10, "ten minutes at once");
+        for _ in 0..10 {
+            pass(MINUTE).await;
+            assert_eq!(all(&did), [Did::Ticked]);
+        }
     });
 }

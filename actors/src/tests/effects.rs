@@ -34,8 +34,8 @@ fn a_release_takes_its_rungs_in_order() {
         pass(31 * MINUTE).await;
         assert_eq!(world.report(id).await.state, SessionState::Released);
         let rungs = [
-            "trees: reap snapshot",
             "store: save releasing",
+            "trees: reap snapshot",
             "backends: close",
             "trees: reap terminate",
             "trees: reap verify",

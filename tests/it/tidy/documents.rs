@@ -13,7 +13,14 @@ const GUIDE: &str = "docs/guide.md";
 
 /// Folders whose paths, when a document names them, must exist.
 const FOLDERS: [&str; 8] = [
-    ".ci/", ".cargo/", ".config/", "actors/", "docs/", "messages/", "runtime/", "tests/",
+    ".ci/",
+    ".cargo/",
+    ".config/",
+    "actors/",
+    "docs/",
+    "messages/",
+    "runtime/",
+    "tests/",
 ];
 
 type Names = BTreeSet<String>;
@@ -115,7 +122,9 @@ fn the_guide_has_every_verb() {
         .filter_map(|line| Some(line.split_whitespace().next()?.to_owned()))
         .collect();
     let guide = section(GUIDE, "The verbs");
-    let headings = guide.lines().filter_map(|line| line.strip_prefix("### `drowse "));
+    let headings = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("### `drowse "));
     let in_guide: Names = headings
         .map(|rest| {
             let end = |c: char| !(c.is_alphanumeric() || c == '-');
@@ -127,7 +136,11 @@ fn the_guide_has_every_verb() {
 
 #[test]
 fn the_guide_has_every_exit_code() {
-    let table = between("runtime/src/exit.rs", "pub const fn code(self)", "\n    }\n");
+    let table = between(
+        "runtime/src/exit.rs",
+        "pub const fn code(self)",
+        "\n    }\n",
+    );
     let numbers = table.lines().filter_map(|line| line.split_once("=> "));
     let in_code = numbers.map(|(_, number)| number.trim_end_matches(',').to_owned());
     assert_listed("Exit codes", &in_code.collect());
@@ -160,7 +173,10 @@ fn the_guide_has_every_path() {
 fn the_guide_has_every_code() {
     let reason = "messages/src/reason.rs";
     let mut problems = codes(reason, "Refusal");
-    problems.extend(quoted_after(&read("runtime/src/http/problem.rs"), "Kind::new("));
+    problems.extend(quoted_after(
+        &read("runtime/src/http/problem.rs"),
+        "Kind::new(",
+    ));
     assert_listed("Problems", &problems);
     assert_listed("Why a process ended", &codes(reason, "Reason"));
     assert_listed("States", &codes("messages/src/status.rs", "SessionState"));
@@ -221,7 +237,11 @@ fn anchors(path: &str) -> Names {
         .map(|line| {
             let title = line.trim_start_matches('#').trim().to_lowercase();
             let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
-            title.chars().filter(kept).collect::<String>().replace(' ', "-")
+            title
+                .chars()
+                .filter(kept)
+                .collect::<String>()
+                .replace(' ', "-")
         })
         .collect()
 }
@@ -231,7 +251,10 @@ fn links_lead_somewhere() {
     let mut wrong = Vec::new();
     for path in files_with(".md") {
         let text = prose(&path);
-        let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        let targets = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(')'));
         for (target, _) in targets {
             if target.contains("://") {
                 continue;

@@ -19,7 +19,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "actors/src/testing/",
         "fakes that take their time, on a clock that is advanced by hand",
     ),
-    ("actors/src/tests", "the clock of these tests is advanced by hand"),
+    (
+        "actors/src/tests",
+        "the clock of these tests is advanced by hand",
+    ),
     (
         "runtime/src/backend/link.rs",
         "a pause before a delivery that the disk refused is tried again",
@@ -193,9 +196,16 @@ fn nothing_is_left_for_later() {
 fn only_those_with_a_reason_sleep() {
     let asleep = places(|path| !is_tidy(path), sleeps);
     let allowed = |place: &str| SLEEPERS.iter().any(|(path, _)| place.starts_with(path));
-    let wrong: Vec<String> = asleep.iter().filter(|place| !allowed(place)).cloned().collect();
+    let wrong: Vec<String> = asleep
+        .iter()
+        .filter(|place| !allowed(place))
+        .cloned()
+        .collect();
     assert_none("wait for a fact instead", &wrong);
-    let mut stale: Vec<String> = SLEEPERS.iter().map(|(path, _)| (*path).to_owned()).collect();
+    let mut stale: Vec<String> = SLEEPERS
+        .iter()
+        .map(|(path, _)| (*path).to_owned())
+        .collect();
     stale.retain(|path| !asleep.iter().any(|place| place.starts_with(path)));
     assert_none("sleeps no more: take it off the list", &stale);
 }
@@ -272,7 +282,10 @@ fn words(name: &str) -> Vec<String> {
 
 #[test]
 fn the_rules_see_what_they_should() {
-    assert_eq!(public_name("    pub async fn cleanup(&self) {"), Some("cleanup"));
+    assert_eq!(
+        public_name("    pub async fn cleanup(&self) {"),
+        Some("cleanup")
+    );
     assert_eq!(public_name("pub(crate) fn worker() {"), None);
     assert_eq!(public_name("pub use other::Manager;"), None);
     assert_eq!(words("JobManager_of"), ["job", "manager", "of"]);

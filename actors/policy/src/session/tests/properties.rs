@@ -14,12 +14,12 @@
 
 use std::time::Duration;
 
-use drowse_messages::{IdleTick, Order};
+use drowse_messages::{IdleTick, Limits, Order};
 use proptest::prelude::*;
 
 use super::generate::{Run, come_to_rest, lives, settle_down};
 use super::watch::SETTLED_AFTER_MAX;
-use crate::Input;
+use crate::session::Session;
 
 /// 512 cases, or more by `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
@@ -97,22 +97,10 @@ proptest! {
         let run = Run::live(setting, &life);
         let report = run.watch.report(&run.session, run.now);
         let saved = run.watch.as_saved();
-        let limits = drowse_messages::Limits::default();
-        let back = crate::session::Session::restore(&saved, setting.traits, limits, run.now);
+        let back = Session::restore(&saved, setting.traits, Limits::default(), run.now);
         prop_assert!(back.is_asleep());
         let again = run.watch.report(&back, run.now);
         prop_assert_eq!(again.queued, report.queued);
         prop_assert_eq!(again.conversation, report.conversation);
-        let (_, effects) = back.step(&Input::from(IdleTick), run.now);
-        prop_assert!(effects.len() <= 4, "{:?}", effects);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-    #[test]
-    fn zz_histogram((setting, life) in lives()) {
-        let mut run = Run::new(setting);
-        for (gap, what) in &life.0 { run.act(gap, what); println!("HIST {:?}", run.session.state()); }
     }
 }

@@ -1,0 +1,304 @@
+//! Drowse with the real Claude Code, driven by the command line as a user would.
+//!
+//! The model is the mock; everything else is what a user has. Not run where Claude Code cannot be
+//! installed, and said so aloud; a failure in CI.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use drowse_messages::Answer;
+use drowse_tests::agents::{RealAgent, or_not_run};
+use drowse_tests::cli::{Cli, becomes, is};
+use drowse_tests::wait::say_aloud;
+use drowse_tests::{MockModel, PipedAgent, TreeGuard, scaled};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::real::{
+    DROWSE, NAME, Tree, assert_woken, between, holds, is_final, say_figures, until_gate, wait_end,
+    wait_idle_release,
+};
+
+/// Short, so that the tests are; long enough for a verb to come in between.
+const IDLE_AFTER: Duration = Duration::from_millis(1500);
+
+const SESSION: &str = "idle_after = \"1500ms\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
+
+/// For tests in which no release is wanted.
+const NEVER_IDLE: &str = "idle_after = \"off\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
+
+/// Everything one of these tests needs; dropped from the daemon to the guard.
+struct Stage {
+    cli: Cli,
+    agent: RealAgent,
+    model: MockModel,
+    guard: TreeGuard,
+}
+
+impl Stage {
+    #[track_caller]
+    fn set(test: &str, session: &str) -> Option<Self> {
+        let guard = TreeGuard::new(test);
+        let model = MockModel::start();
+        let agent = or_not_run(test, RealAgent::claude(&model))?;
+        let cli = Cli::start(DROWSE, &guard, &agent, session);
+        Some(Self {
+            cli,
+            agent,
+            model,
+            guard,
+        })
+    }
+
+    /// What the agent started besides itself; its shells live in sessions of their own.
+    #[track_caller]
+    fn assert_history(&self, text: &str, earlier: &[&str]) {
+        let request = self.model.wait_for_request(text, |r| r.has_user(text));
+        for said in earlier {
+            assert!(request.has_user(said), "{said} in {:?}", request.items);
+        }
+    }
+}
+
+/// Behaviours 10, 45 to 48, 67, 69, 96: a session with an MCP server that ignores the end of its
+/// input is released whole, and woken in the same conversation; again when nothing ran in between.
+#[test]
+fn claude_is_released_with_all_it_started_and_woken_where_it_was() {
+    let test = "claude_is_released_with_all_it_started_and_woken_where_it_was";
+    let Some(stage) = Stage::set(test, SESSION) else {
+        return;
+    };
+    let (cli, model) = (&stage.cli, &stage.model);
+    let mcp = stage.agent.mcp_args();
+    cli.open(NAME, &mcp.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut watch = cli.watch(NAME);
+    let earlier = ["MOCK:say one", "MOCK:tool mcp__stubborn__where"];
+    assert_eq!(
+        cli.say(NAME, earlier[0]),
+        "SAID one (user turns seen: 1)\n"
+    );
+    let said = cli.say(NAME, earlier[1]);
+    assert!(said.contains("result=pid "), "{said}");
+    let tree = Tree::of(cli);
+    tree.find("mcp_server.js");
+    let end = wait_idle_release(cli, &mut watch, &tree);
+    let log = fs::read_to_string(stage.agent.mcp_log()).unwrap();
+    assert!(log.contains("eof"), "it was told, and ignored it: {log}");
+
+    let before = cli.show(NAME);
+    assert_woken(cli, model, &earlier, &before);
+    let tree = Tree::of(cli);
+    wait_idle_release(cli, &mut watch, &tree);
+    // Released again without a turn in between.
+    cli.ok(&["wake", NAME]);
+    wait_end(&mut watch);
+    assert!(
+        cli.say(NAME, "MOCK:say four")
+            .contains("(user turns seen: 4)")
+    );
+    wait_end(&mut watch);
+
+    let id = before["conversation"]["native_id"].as_str().unwrap();
+    let bare = stage.agent.command(&["--resume", id]);
+    let content = json!([{ "type": "text", "text": "MOCK:say bare" }]);
+    let message = json!({ "role": "user", "content": content });
+    let first = json!({ "type": "user", "message": message });
+    let is_output = |line: &Value| line["event"]["type"] == "content_block_delta";
+    let bare = PipedAgent::spawn(bare, &stage.guard);
+    say_figures(bare, &end, &[first], is_output);
+}
+
+/// Behaviours 17, 30, 93, 126: a background command holds the session while it runs, its end is a
+/// turn nobody asked for, and then a full window passes.
+#[test]
+fn a_background_command_of_claude_holds_until_its_own_turn_is_over() {
+    let test = "a_background_command_of_claude_holds_until_its_own_turn_is_over";
+    let Some(stage) = Stage::set(test, SESSION) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    let mut watch = cli.watch(NAME);
+    cli.say(NAME, &format!("MOCK:bg {}", until_gate(&stage.agent)));
+    cli.wait_state(NAME, "waiting");
+    assert_eq!(holds(cli), ["task"]);
+    let refused = cli.run(&["release", NAME]);
+    assert_eq!(refused.code, Some(6), "{refused:?}");
+    assert!(refused.err.contains("task"), "{refused:?}");
+    for _ in 0..2 {
+        let deferred = watch.wait_for("a deferral", is("release_deferred"));
+        assert!(deferred["held_by"].to_string().contains("task"), "{deferred}");
+    }
+    let tree = Tree::of(cli);
+    fs::write(stage.agent.work().join("gate"), "").unwrap();
+    let began = watch.wait_for("the turn nobody asked for", is("turn_started"));
+    assert_eq!(began["message"], Value::Null);
+    let ended = watch.wait_for("its end", is("turn_ended"));
+    assert_eq!((&ended["message"], &ended["error"]), (&Value::Null, &Value::Null));
+    let releasing = watch.wait_for("the decision", is("ending"));
+    assert!(between(&ended, &releasing) >= IDLE_AFTER, "{ended} {releasing}");
+    wait_end(&mut watch);
+    tree.assert_gone();
+}
+
+/// Behaviours 26, 27: a pending permission is never idle, and is answered over HTTP.
+#[test]
+fn a_permission_that_claude_waits_for_holds_and_is_answered() {
+    let test = "a_permission_that_claude_waits_for_holds_and_is_answered";
+    let Some(stage) = Stage::set(test, SESSION) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &["--permission-mode", "manual"]);
+    let file = stage.agent.work().join("allowed");
+    let order = format!("MOCK:bash touch {}", file.display());
+    let mut saying = cli.saying(NAME, &order);
+    let ask = saying.wait_for("the question", is("asked"))["ask"].clone();
+    assert_eq!(ask["kind"], "approval", "{ask}");
+    cli.wait_state(NAME, "needs_you");
+    assert!(holds(cli).contains(&"approval".to_owned()));
+    assert!(saying.is_silent_for(IDLE_AFTER * 3), "nothing happens to it");
+    assert!(!file.exists());
+    cli.wait_state(NAME, "needs_you");
+    let ask = ask["id"].as_str().unwrap();
+    cli.client(async |client| client.answer(NAME, ask, Answer::Allow).await);
+    saying.wait_for("that it is settled", is("settled"));
+    assert_eq!(saying.wait_for("the answer", is_final)["state"], "answered");
+    assert!(file.exists());
+    cli.wait_state(NAME, "released");
+}
+
+/// Behaviours 46 to 49, 60, 99: when Claude dies in a turn, nothing it started lives on, the message's
+/// outcome is unknown and not repeated, and the conversation goes on.
+#[test]
+fn claude_killed_in_a_turn_is_interrupted_and_resumed() {
+    let test = "claude_killed_in_a_turn_is_interrupted_and_resumed";
+    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    let mut watch = cli.watch(NAME);
+    cli.say(NAME, &format!("MOCK:bg {}", until_gate(&stage.agent)));
+    let mut saying = cli.saying(NAME, "MOCK:slow 60");
+    saying.wait_for("a piece of the answer", is("output"));
+    let tree = Tree::of(cli);
+    tree.find("until [ -e");
+    let killed = Instant::now();
+    cli.agent(NAME).signal(Signal::SIGKILL);
+    watch.wait_for("the interruption", becomes("interrupted"));
+    let took = killed.elapsed();
+    tree.assert_gone();
+    say_aloud(&format!("  interrupted {} ms after a kill", took.as_millis()));
+    assert!(took < scaled(Duration::from_secs(1)), "{took:?}");
+    assert_eq!(saying.wait_for("its outcome", is_final)["state"], "unknown");
+    assert_eq!(saying.wait_exit().code(), Some(1));
+    assert!(cli.ok(&["explain", NAME]).contains("crashed (signal 9)"));
+    let said = cli.say(NAME, "MOCK:say after");
+    assert!(said.starts_with("SAID after"), "{said}");
+    stage.assert_history("MOCK:say after", &["MOCK:bg until", "MOCK:slow 60"]);
+}
+
+/// Behaviours 90 to 92: a stop ends a turn at once with everything, and the session goes on.
+/// Behaviour 99 for the message. Then an interrupt, which leaves the process alone.
+#[test]
+fn claude_is_stopped_and_interrupted_in_a_turn() {
+    let test = "claude_is_stopped_and_interrupted_in_a_turn";
+    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    cli.say(NAME, "MOCK:say one");
+    let mut saying = cli.saying(NAME, "MOCK:slow 60");
+    saying.wait_for("a piece of the answer", is("output"));
+    let tree = Tree::of(cli);
+    cli.ok(&["stop", NAME]);
+    tree.assert_gone();
+    let outcome = saying.wait_for("its outcome", is_final);
+    assert_ne!(outcome["state"], "answered");
+    assert_eq!(cli.show(NAME)["state"], "stopped");
+    cli.say(NAME, "MOCK:say two");
+    stage.assert_history("MOCK:say two", &["MOCK:say one", "MOCK:slow 60"]);
+
+    let agent = cli.agent(NAME);
+    let mut saying = cli.saying(NAME, "MOCK:slow 50");
+    saying.wait_for("a piece of the answer", is("output"));
+    cli.client(async |client| client.interrupt(NAME).await);
+    let outcome = saying.wait_for("its outcome", is_final);
+    assert_eq!((&outcome["state"], &outcome["text"]), (&json!("failed"), &json!("interrupted")));
+    cli.wait_state(NAME, "resting");
+    let said = cli.say(NAME, "MOCK:say three");
+    assert!(said.starts_with("SAID three"), "{said}");
+    assert_eq!(cli.agent(NAME), agent, "the same process went on");
+}
+
+/// Behaviours 83, 84, 87: the end of the daemon in a turn ends all trees; the next daemon knows the
+/// conversation.
+#[test]
+fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
+    let test = "a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not";
+    let Some(mut stage) = Stage::set(test, NEVER_IDLE) else {
+        return;
+    };
+    stage.cli.open(NAME, &[]);
+    stage.cli.say(NAME, "MOCK:say one");
+    let mut saying = stage.cli.saying(NAME, "MOCK:slow 60");
+    saying.wait_for("a piece of the answer", is("output"));
+    let tree = Tree::of(&stage.cli);
+    let before = stage.cli.show(NAME);
+    stage.cli.end_daemon();
+    tree.assert_gone();
+    assert_ne!(saying.wait_exit().code(), Some(0));
+    stage.cli.serve();
+    let between = stage.cli.show(NAME);
+    assert_eq!(between["awake"], Value::Null, "nothing is started by itself");
+    stage.cli.say(NAME, "MOCK:say two");
+    stage.assert_history("MOCK:say two", &["MOCK:say one", "MOCK:slow 60"]);
+    let after = stage.cli.show(NAME);
+    assert_eq!(after["conversation"], before["conversation"]);
+}
+
+/// Behaviour 37: a compaction is a turn like others, holds while it runs, and ends.
+#[test]
+fn a_compaction_of_claude_is_answered_and_ends() {
+    let test = "a_compaction_of_claude_is_answered_and_ends";
+    let Some(stage) = Stage::set(test, SESSION) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    let mut watch = cli.watch(NAME);
+    cli.say(NAME, "MOCK:say one");
+    cli.say(NAME, "MOCK:say two");
+    let mut saying = cli.saying(NAME, "/compact");
+    assert_eq!(saying.wait_for("its outcome", is_final)["state"], "answered");
+    let tree = Tree::of(cli);
+    wait_idle_release(cli, &mut watch, &tree);
+    assert!(cli.say(NAME, "MOCK:say three").starts_with("SAID three"));
+}
+
+/// Behaviour 55: two sessions in one folder have two conversations and two trees.
+#[test]
+fn two_sessions_of_claude_in_one_folder_leave_each_other_alone() {
+    let test = "two_sessions_of_claude_in_one_folder_leave_each_other_alone";
+    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    cli.open("other", &[]);
+    cli.say(NAME, "MOCK:say one");
+    cli.say("other", "MOCK:say two");
+    let mut busy = cli.saying("other", "MOCK:slow 3");
+    busy.wait_for("a piece of the answer", is("output"));
+    let (tree, other) = (Tree::of(cli), cli.tree("other"));
+    cli.ok(&["release", NAME]);
+    tree.assert_gone();
+    assert!(other.iter().all(drowse_tests::ProcIdentity::is_alive));
+    assert_eq!(cli.say(NAME, "MOCK:say three"), "SAID three (user turns seen: 2)\n");
+    assert_eq!(busy.wait_for("its outcome", is_final)["state"], "answered");
+    assert_eq!(cli.say("other", "MOCK:say four"), "SAID four (user turns seen: 3)\n");
+    let id = |name| cli.show(name)["conversation"]["native_id"].clone();
+    assert_ne!(id(NAME), id("other"));
+}

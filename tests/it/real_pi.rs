@@ -1,0 +1,182 @@
+//! Drowse with the real Pi, driven by the command line as a user would.
+//!
+//! The model is the mock, and Pi has an extension of ours with a background tool and a gate. Not
+//! run where Pi cannot be installed, and said so aloud; a failure in CI.
+
+use std::fs;
+use std::time::Duration;
+
+use drowse_messages::Answer;
+use drowse_tests::agents::{RealAgent, or_not_run};
+use drowse_tests::cli::{Cli, becomes, is};
+use drowse_tests::{MockModel, PipedAgent, TreeGuard};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::real::{
+    DROWSE, NAME, Tree, assert_woken, between, holds, is_final, say_figures, until_gate, wait_end,
+    wait_idle_release,
+};
+
+/// Short, so that the tests are; long enough for a verb to come in between.
+const IDLE_AFTER: Duration = Duration::from_millis(1500);
+
+const SESSION: &str = "idle_after = \"1500ms\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
+
+/// For tests in which no release is wanted.
+const NEVER_IDLE: &str = "idle_after = \"off\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
+
+/// Everything one of these tests needs; dropped from the daemon to the guard.
+struct Stage {
+    cli: Cli,
+    agent: RealAgent,
+    model: MockModel,
+    guard: TreeGuard,
+}
+
+impl Stage {
+    #[track_caller]
+    fn set(test: &str, session: &str) -> Option<Self> {
+        let guard = TreeGuard::new(test);
+        let model = MockModel::start();
+        let agent = or_not_run(test, RealAgent::pi(&model))?;
+        let cli = Cli::start(DROWSE, &guard, &agent, session);
+        Some(Self {
+            cli,
+            agent,
+            model,
+            guard,
+        })
+    }
+}
+
+/// Behaviours 10, 45 to 49, 67, 72, 96: what Pi's shell left running is released with it, however
+/// it detached, and Pi is woken in the same conversation.
+#[test]
+fn pi_is_released_with_all_it_started_and_woken_where_it_was() {
+    let test = "pi_is_released_with_all_it_started_and_woken_where_it_was";
+    let Some(stage) = Stage::set(test, SESSION) else {
+        return;
+    };
+    let (cli, model) = (&stage.cli, &stage.model);
+    cli.open(NAME, &[]);
+    let mut watch = cli.watch(NAME);
+    let earlier = [
+        "MOCK:say one",
+        "MOCK:bash sleep 1001 >/dev/null 2>&1 & setsid sleep 1002 >/dev/null 2>&1 & echo started",
+    ];
+    assert_eq!(
+        cli.say(NAME, earlier[0]),
+        "SAID one (user turns seen: 1)\n"
+    );
+    let said = cli.say(NAME, earlier[1]);
+    assert!(said.contains("result=started"), "{said}");
+    let tree = Tree::of(cli);
+    tree.find("sleep 1001");
+    tree.find("sleep 1002");
+    let end = wait_idle_release(cli, &mut watch, &tree);
+    let before = cli.show(NAME);
+    assert_woken(cli, model, &earlier, &before);
+    let tree = Tree::of(cli);
+    wait_idle_release(cli, &mut watch, &tree);
+
+    let file = before["conversation"]["file"].clone();
+    let id = before["conversation"]["native_id"].clone();
+    let which = file.as_str().or(id.as_str()).unwrap().to_owned();
+    let bare = stage.agent.command(&["--session", &which]);
+    let first = json!({ "id": "p", "type": "prompt", "message": "MOCK:say bare" });
+    let is_output = |line: &Value| line["assistantMessageEvent"]["type"] == "text_delta";
+    let bare = PipedAgent::spawn(bare, &stage.guard);
+    say_figures(bare, &end, &[first], is_output);
+}
+
+/// Behaviours 30, 121, 126: an extension's background task holds by its status key, and its end is
+/// a turn nobody asked for.
+#[test]
+fn a_background_task_of_a_pi_extension_holds_until_its_own_turn_is_over() {
+    let test = "a_background_task_of_a_pi_extension_holds_until_its_own_turn_is_over";
+    let Some(stage) = Stage::set(test, SESSION) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    let mut watch = cli.watch(NAME);
+    let command = json!({ "command": until_gate(&stage.agent) });
+    cli.say(NAME, &format!("MOCK:tool bg_start {command}"));
+    cli.wait_state(NAME, "waiting");
+    assert_eq!(holds(cli), ["task"]);
+    for _ in 0..2 {
+        let deferred = watch.wait_for("a deferral", is("release_deferred"));
+        assert!(deferred["held_by"].to_string().contains("task"), "{deferred}");
+    }
+    fs::write(stage.agent.work().join("gate"), "").unwrap();
+    let began = watch.wait_for("the turn nobody asked for", is("turn_started"));
+    assert_eq!(began["message"], Value::Null);
+    let ended = watch.wait_for("its end", is("turn_ended"));
+    let releasing = watch.wait_for("the decision", is("ending"));
+    assert!(between(&ended, &releasing) >= IDLE_AFTER, "{ended} {releasing}");
+    wait_end(&mut watch);
+}
+
+/// Behaviour 28: a dialog of an extension is never idle, and is answered over HTTP.
+#[test]
+fn a_dialog_of_a_pi_extension_holds_and_is_answered() {
+    let test = "a_dialog_of_a_pi_extension_holds_and_is_answered";
+    let Some(stage) = Stage::set(test, SESSION) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    for (answer, expected) in [(Answer::Allow, "result=GATE"), (Answer::Deny, "result=denied")] {
+        let mut saying = cli.saying(NAME, "MOCK:bash echo GATE");
+        let ask = saying.wait_for("the question", is("asked"))["ask"].clone();
+        assert_eq!(ask["kind"], "approval", "{ask}");
+        cli.wait_state(NAME, "needs_you");
+        assert!(holds(cli).contains(&"approval".to_owned()));
+        assert!(saying.is_silent_for(IDLE_AFTER * 3), "nothing happens to it");
+        let ask = ask["id"].as_str().unwrap();
+        cli.client(async |client| client.answer(NAME, ask, answer).await);
+        let outcome = saying.wait_for("the answer", is_final);
+        let text = outcome["text"].as_str().unwrap();
+        assert!(text.contains(expected), "{outcome}");
+    }
+    cli.wait_state(NAME, "released");
+}
+
+/// Behaviours 46, 49, 99: Pi dies in a turn. An interrupt (behaviour 92) leaves the process alone.
+#[test]
+fn pi_is_interrupted_by_order_and_by_a_kill_and_goes_on() {
+    let test = "pi_is_interrupted_by_order_and_by_a_kill_and_goes_on";
+    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    let mut watch = cli.watch(NAME);
+    cli.say(NAME, "MOCK:say one");
+    let agent = cli.agent(NAME);
+    let mut saying = cli.saying(NAME, "MOCK:slow 50");
+    saying.wait_for("a piece of the answer", is("output"));
+    cli.client(async |client| client.interrupt(NAME).await);
+    let outcome = saying.wait_for("its outcome", is_final);
+    assert_eq!((&outcome["state"], &outcome["text"]), (&json!("failed"), &json!("interrupted")));
+    cli.say(NAME, "MOCK:bash sleep 1001 >/dev/null 2>&1 & echo started");
+    assert_eq!(cli.agent(NAME), agent, "the same process went on");
+
+    let mut saying = cli.saying(NAME, "MOCK:slow 60");
+    saying.wait_for("a piece of the answer", is("output"));
+    let tree = Tree::of(cli);
+    tree.find("sleep 1001");
+    agent.signal(Signal::SIGKILL);
+    watch.wait_for("the interruption", becomes("interrupted"));
+    tree.assert_gone();
+    assert_eq!(saying.wait_for("its outcome", is_final)["state"], "unknown");
+    let said = cli.say(NAME, "MOCK:say after");
+    assert!(said.starts_with("SAID after"), "{said}");
+    let request = stage
+        .model
+        .wait_for_request("after", |r| r.has_user("MOCK:say after"));
+    for said in ["MOCK:say one", "MOCK:slow 50", "MOCK:slow 60"] {
+        assert!(request.has_user(said), "{said} in {:?}", request.items);
+    }
+}

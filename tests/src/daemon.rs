@@ -1,0 +1,633 @@
+//! The real daemon under test: its own folder, fake agents, and a blocking way to ask it.
+//!
+//! Fed by: end-to-end tests. A daemon is described by [`Setup`], runs as [`TestDaemon`], and can be
+//! killed, ended and started again on the same folder.
+//! Invariants: everything it starts carries the test's mark; on drop the daemon is gone, and so is
+//! every process of its sessions, keepers included, or the test fails; a failing test shows the
+//! daemon's log, its sessions and its processes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use drowse_client::{Client, ClientError, ListQuery};
+use drowse_messages::{
+    Event, MessageId, MessageState, NewSession, SavedMessage, Sent, SessionEvent, SessionReport,
+    SessionState,
+};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::fake::{Dialect, FakeAgent, HOME};
+use crate::process::{ProcIdentity, ProcStat, TreeGuard, descendants, with_env};
+use crate::wait::{CEILING, say, scaled, wait_until};
+
+/// 100 lines of the daemon's log are shown when a test fails, the last ones.
+const LOG_LINES_SHOWN: usize = 100;
+/// 30 events of each session are shown when a test fails, the newest.
+const EVENTS_SHOWN: usize = 30;
+/// 30 s: one message's life in the slowest test, several starts with pauses between them included.
+pub const MESSAGE_CEILING: Duration = Duration::from_secs(30);
+/// A daemon's end: its longest teardown in a test and some spare time.
+const END_CEILING: Duration = Duration::from_secs(20);
+/// Processes of sessions carry their session's id in this variable, keepers too.
+const SESSION_VARIABLE: &str = "DROWSE_SESSION";
+
+/// What a daemon is started with.
+#[derive(Debug)]
+pub struct Setup {
+    test: &'static str,
+    program: PathBuf,
+    fake: FakeAgent,
+    session: BTreeMap<String, String>,
+    more: String,
+    env: BTreeMap<String, String>,
+}
+
+impl Setup {
+    /// Short limits, and agents `fake` (Claude's protocol), `fakepi`, `fakepi073` and `raw`
+    /// (`cat`). Use [`daemon!`](crate::daemon).
+    #[must_use]
+    pub fn new(test: &'static str, program: &str, fake: FakeAgent) -> Self {
+        let mut setup = Self {
+            test,
+            program: program.into(),
+            fake,
+            session: BTreeMap::new(),
+            more: String::new(),
+            env: BTreeMap::new(),
+        };
+        for (key, value) in [
+            ("idle_after", "400ms"),
+            ("eof_grace", "300ms"),
+            ("term_grace", "300ms"),
+            ("start_limit", "10s"),
+        ] {
+            setup = setup.limit(key, value);
+        }
+        setup
+    }
+
+    /// A limit for all sessions.
+    #[must_use]
+    pub fn limit(mut self, key: &str, value: &str) -> Self {
+        self.session.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// More configuration, after what there is.
+    #[must_use]
+    pub fn config(mut self, toml: &str) -> Self {
+        self.more.push_str(toml);
+        self
+    }
+
+    /// A variable of the daemon's own environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Prepares the folder and starts nothing.
+    ///
+    /// # Panics
+    /// When the folder cannot be made.
+    #[must_use]
+    pub fn ready(self) -> TestDaemon {
+        let folder = tempfile::Builder::new()
+            .prefix("drowse-e2e-")
+            .tempdir()
+            .expect("the temporary folder can be written");
+        let work = folder.path().join("work");
+        fs::create_dir(&work).expect("the folder is ours");
+        let client = Client::unix(folder.path().join("state").join("drowse.sock"));
+        let daemon = TestDaemon {
+            guard: TreeGuard::new(self.test),
+            client: client.named("test"),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime of one thread needs nothing special"),
+            setup: self,
+            folder,
+            work,
+            child: None,
+        };
+        daemon.write_config(&daemon.config_text());
+        daemon
+    }
+
+    /// Starts the daemon and waits until it takes requests.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    #[must_use]
+    pub fn start(self) -> TestDaemon {
+        let mut daemon = self.ready();
+        daemon.restart();
+        daemon
+    }
+}
+
+/// A [`Setup`] with the binaries of this crate. Works in tests of this crate.
+#[macro_export]
+macro_rules! daemon {
+    ($test:expr) => {
+        $crate::daemon::Setup::new($test, env!("CARGO_BIN_EXE_drowse-dup"), $crate::fake_agent!())
+    };
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct TestDaemon {
+    child: Option<Child>,
+    client: Client,
+    runtime: Runtime,
+    work: PathBuf,
+    folder: TempDir,
+    setup: Setup,
+    guard: TreeGuard,
+}
+
+impl TestDaemon {
+    /// The fake agents' common home.
+    #[must_use]
+    pub fn fake(&self) -> &FakeAgent {
+        &self.setup.fake
+    }
+
+    /// Where sessions run unless a test says otherwise.
+    #[must_use]
+    pub fn work(&self) -> &Path {
+        &self.work
+    }
+
+    /// A path in the test's folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The daemon's state folder.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// What the daemon wrote to stderr so far, of all its runs.
+    #[must_use]
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(self.path("serve.log")).unwrap_or_default()
+    }
+
+    fn config_text(&self) -> String {
+        let mut text = String::from("[session]\n");
+        for (key, value) in &self.setup.session {
+            text.push_str(&format!("{key} = {value:?}\n"));
+        }
+        let agents = [
+            ("fake", Dialect::Claude, "claude"),
+            ("fakepi", Dialect::Pi, "pi"),
+            ("fakepi073", Dialect::Pi073, "pi"),
+        ];
+        for (name, dialect, protocol) in agents {
+            let mut command = vec![self.setup.fake.program().display().to_string()];
+            command.extend(dialect.args().iter().map(ToString::to_string));
+            text.push_str(&format!(
+                "\n[agents.{name}]\nprotocol = {protocol:?}\ncommand = {command:?}\n"
+            ));
+        }
+        text.push_str("\n[agents.raw]\nprotocol = \"raw\"\ncommand = [\"cat\"]\n");
+        text + &self.setup.more
+    }
+
+    /// Changes limits in the configuration file; nobody is told.
+    pub fn rewrite_limits(&mut self, limits: &[(&str, &str)]) {
+        let change = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        self.setup.session.extend(limits.iter().map(change));
+        self.write_config(&self.config_text());
+    }
+
+    /// Replaces the configuration file; nobody is told.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write_config(&self, text: &str) {
+        let part = self.path("config.part");
+        fs::write(&part, text).expect("the folder is ours");
+        fs::rename(part, self.path("config.toml")).expect("the folder is ours");
+    }
+
+    /// The program with this daemon's folders, its configuration and a scrubbed environment.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.setup.program);
+        command
+            .arg("--state-dir")
+            .arg(self.state_dir())
+            .arg("--config")
+            .arg(self.path("config.toml"))
+            .args(args)
+            .env_clear()
+            .envs(self.agent_env())
+            .envs(&self.setup.env)
+            .current_dir(&self.work);
+        command
+    }
+
+    /// The environment agents get: the test's mark, the fake agent's home, and no more than a
+    /// program needs.
+    #[must_use]
+    pub fn agent_env(&self) -> BTreeMap<String, String> {
+        let (mark, token) = self.guard.env();
+        let home = self.folder.path().display().to_string();
+        [
+            ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            ("HOME", &home),
+            (mark, token),
+            (HOME, &self.fake().home().display().to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+    }
+
+    /// Starts the daemon without waiting for it.
+    ///
+    /// # Panics
+    /// When one of ours runs.
+    #[track_caller]
+    pub fn spawn(&mut self) {
+        assert!(self.child.is_none(), "one daemon at a time");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("serve.log"))
+            .expect("the folder is ours");
+        let child = self
+            .command(&["serve"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the program was built with the tests");
+        self.child = Some(child);
+    }
+
+    /// Starts the daemon on the folder as it is and waits until it takes requests.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.spawn();
+        self.wait_ready();
+    }
+
+    /// Waits until the daemon takes requests.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    pub fn wait_ready(&self) {
+        wait_until("a daemon that takes requests", CEILING, || {
+            let ready = self.ask(async |client| client.ready().await);
+            matches!(ready, Ok(true)).then_some(())
+        });
+    }
+
+    /// Who the daemon is.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[track_caller]
+    #[must_use]
+    pub fn identity(&self) -> ProcIdentity {
+        let child = self.child.as_ref().expect("the daemon runs");
+        let pid = i32::try_from(child.id()).expect("a pid fits into i32");
+        ProcIdentity::of(pid).expect("a child that is not collected has an entry")
+    }
+
+    /// Kills the daemon with no last word.
+    pub fn kill9(&mut self) {
+        self.identity().signal(Signal::SIGKILL);
+        self.wait_exit();
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    #[track_caller]
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.identity().signal(Signal::SIGTERM);
+        self.wait_exit()
+    }
+
+    /// Waits until the daemon has ended.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        let child = self.child.as_mut().expect("the daemon runs");
+        let status = wait_until("the end of the daemon", END_CEILING, || {
+            child.try_wait().expect("the child is ours to wait for")
+        });
+        self.child = None;
+        status
+    }
+
+    /// Asks through the client, whatever the answer.
+    ///
+    /// # Errors
+    /// As the client has it.
+    pub fn ask<T>(
+        &self,
+        call: impl AsyncFnOnce(&Client) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.runtime.block_on(call(&self.client))
+    }
+
+    /// Asks through the client, and the answer has to be yes.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[track_caller]
+    pub fn get<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> T {
+        match self.ask(call) {
+            Ok(answer) => answer,
+            Err(error) => panic!("the daemon refused: {error} ({:?})", error.code()),
+        }
+    }
+
+    /// The code of a refusal.
+    ///
+    /// # Panics
+    /// When it is granted, or there is no answer.
+    #[track_caller]
+    pub fn refused<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> String {
+        let Err(error) = self.ask(call) else { panic!("it was granted") };
+        error.code().unwrap_or_else(|| panic!("no answer: {error}")).to_owned()
+    }
+
+    /// What to open a session of `agent` with, in the test's folder.
+    ///
+    /// # Panics
+    /// When there can be no agent of this name.
+    #[must_use]
+    pub fn new_session(&self, agent: &str) -> NewSession {
+        NewSession {
+            agent: agent.parse().expect("a test's agent has a proper name"),
+            name: None,
+            cwd: self.work.clone(),
+            args: Vec::new(),
+            env: self.agent_env(),
+            limits: BTreeMap::new(),
+        }
+    }
+
+    /// Opens a session and gives its id. No process is started by it.
+    #[track_caller]
+    pub fn open(&self, agent: &str) -> String {
+        self.open_as(&self.new_session(agent))
+    }
+
+    /// Opens a session whose fake agent behaves so, whatever the home says (`home.rs` of the fake
+    /// agent has the keys).
+    #[track_caller]
+    pub fn open_behaving(&self, agent: &str, behaviour: &[(&str, &str)]) -> String {
+        let mut new = self.new_session(agent);
+        for (key, value) in behaviour {
+            let name = format!("FAKE_AGENT_{}", key.to_uppercase());
+            new.env.insert(name, (*value).to_owned());
+        }
+        self.open_as(&new)
+    }
+
+    /// Opens a session as described and gives its id.
+    #[track_caller]
+    pub fn open_as(&self, new: &NewSession) -> String {
+        self.get(async |client| client.open(new).await).id.to_string()
+    }
+
+    /// Sends a message and waits until nothing more can become of it.
+    #[track_caller]
+    pub fn send(&self, id: &str, text: &str) -> SavedMessage {
+        let message = self.post(id, text);
+        self.settled(message)
+    }
+
+    /// Sends a message that has to be answered, and gives the answer.
+    ///
+    /// # Panics
+    /// When it is not answered.
+    #[track_caller]
+    pub fn say(&self, id: &str, text: &str) -> String {
+        let message = self.send(id, text);
+        assert_eq!(message.state, MessageState::Answered, "{message:?}");
+        message.answer
+    }
+
+    /// Sends a message; it is on disk when this returns.
+    #[track_caller]
+    pub fn post(&self, id: &str, text: &str) -> MessageId {
+        self.get(async |client| client.send(id, text, None).await).message
+    }
+
+    /// Sends a message under the client's own key.
+    #[track_caller]
+    pub fn post_keyed(&self, id: &str, text: &str, key: &str) -> Sent {
+        self.get(async |client| client.send(id, text, Some(key)).await)
+    }
+
+    /// A message as it is now.
+    #[track_caller]
+    pub fn message(&self, message: MessageId) -> SavedMessage {
+        self.get(async |client| client.message(message).await)
+    }
+
+    /// Waits until nothing more can become of a message.
+    ///
+    /// # Panics
+    /// When it does not come to that.
+    #[track_caller]
+    pub fn settled(&self, message: MessageId) -> SavedMessage {
+        let what = format!("the fate of message {message}");
+        wait_until(&what, MESSAGE_CEILING, || {
+            Some(self.message(message)).filter(|message| message.state.is_final())
+        })
+    }
+
+    /// A session as it is now.
+    #[track_caller]
+    pub fn report(&self, id: &str) -> SessionReport {
+        self.get(async |client| client.session(id).await)
+    }
+
+    /// Waits until a session's report fits.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn wait_report(
+        &self,
+        id: &str,
+        what: &str,
+        fits: impl Fn(&SessionReport) -> bool,
+    ) -> SessionReport {
+        wait_until(&format!("{id}: {what}"), CEILING, || {
+            Some(self.report(id)).filter(&fits)
+        })
+    }
+
+    /// Waits until a session is in this state.
+    #[track_caller]
+    pub fn wait_state(&self, id: &str, state: SessionState) -> SessionReport {
+        self.wait_report(id, state.code(), |report| report.state == state)
+    }
+
+    /// The newest events that are kept of a session, oldest first.
+    #[track_caller]
+    pub fn log(&self, id: &str) -> Vec<Event> {
+        self.get(async |client| client.log(id, 1000).await)
+    }
+
+    /// How many of a session's kept events are of a kind.
+    #[track_caller]
+    pub fn count(&self, id: &str, fits: impl Fn(&SessionEvent) -> bool) -> usize {
+        self.log(id).iter().filter(|event| fits(&event.what)).count()
+    }
+
+    /// Waits for the `nth` (from 1) kept event of a session that fits.
+    ///
+    /// # Panics
+    /// When it does not come.
+    #[track_caller]
+    pub fn wait_event(
+        &self,
+        id: &str,
+        what: &str,
+        nth: usize,
+        fits: impl Fn(&SessionEvent) -> bool,
+    ) -> SessionEvent {
+        wait_until(&format!("{id}: event {what}"), CEILING, || {
+            let events = self.log(id).into_iter().map(|event| event.what);
+            events.filter(|event| fits(event)).nth(nth - 1)
+        })
+    }
+
+    /// The agent's process.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[track_caller]
+    pub fn agent(&self, id: &str) -> ProcIdentity {
+        let report = self.wait_report(id, "a process", |report| {
+            report.awake.as_ref().is_some_and(|awake| awake.agent_pid.is_some())
+        });
+        let pid = report.awake.and_then(|awake| awake.agent_pid);
+        pid.and_then(ProcIdentity::of).expect("the agent's process is there")
+    }
+
+    /// Every process of a session, its keeper too, known by the mark the daemon gives them.
+    #[must_use]
+    pub fn processes(&self, id: &str) -> Vec<ProcIdentity> {
+        with_env(SESSION_VARIABLE, id)
+    }
+
+    /// Waits until nothing runs for a session, keeper included.
+    #[track_caller]
+    pub fn wait_gone(&self, id: &str) {
+        wait_until(&format!("{id}: the end of all its processes"), CEILING, || {
+            self.processes(id).is_empty().then_some(())
+        });
+    }
+
+    /// Everything marked as this test's, apart from the daemon and verbs that run.
+    #[must_use]
+    pub fn marked(&self) -> Vec<ProcIdentity> {
+        let daemon = self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        let mut alive = self.guard.alive();
+        alive.retain(|process| Some(process.pid) != daemon);
+        alive
+    }
+
+    /// Runs a verb to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program was built with the tests")
+    }
+
+    /// Sends SIGHUP.
+    pub fn hang_up(&self) {
+        self.identity().signal(Signal::SIGHUP);
+    }
+
+    fn dump(&self) {
+        let log = self.log_text();
+        let lines: Vec<&str> = log.lines().collect();
+        let shown = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
+        say(&format!("the daemon's log:\n{shown}"));
+        let query = ListQuery::default();
+        let page = self.ask(async |client| client.sessions(&query).await);
+        for report in page.map(|page| page.sessions).unwrap_or_default() {
+            say(&format!("session {report:#?}"));
+            let id = report.id.to_string();
+            let events = self.ask(async |client| client.log(&id, EVENTS_SHOWN).await);
+            for event in events.unwrap_or_default() {
+                say(&format!("  {} {:?}", event.seq, event.what));
+            }
+        }
+        say("the agents' log:");
+        let entries = self.fake().log();
+        for entry in &entries[entries.len().saturating_sub(EVENTS_SHOWN)..] {
+            say(&format!("  {entry}"));
+        }
+        let daemon = self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        let below = daemon.map(descendants).unwrap_or_default();
+        say("processes below the daemon:");
+        for process in below {
+            let parent = ProcStat::read(process.pid).map_or(0, |stat| stat.parent);
+            say(&format!("  {} below {parent}", process.describe()));
+        }
+    }
+}
+
+impl Drop for TestDaemon {
+    fn drop(&mut self) {
+        let failing = std::thread::panicking();
+        if failing {
+            self.dump();
+        }
+        // Whatever a verb started by itself is ended too: it holds the state folder's lock.
+        let mut daemons = vec![];
+        daemons.extend(self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok()));
+        let lock = fs::read_to_string(self.state_dir().join("lock")).unwrap_or_default();
+        let holder = lock.strip_prefix("pid ").and_then(|rest| rest.split(',').next());
+        daemons.extend(holder.and_then(|pid| pid.parse().ok()));
+        let marked = self.guard.alive();
+        for daemon in marked.iter().filter(|process| daemons.contains(&process.pid)) {
+            daemon.signal(Signal::SIGTERM);
+        }
+        let end = std::time::Instant::now() + scaled(END_CEILING);
+        let left = || marked.iter().any(|p| daemons.contains(&p.pid) && p.is_alive());
+        while left() && std::time::Instant::now() < end {
+            if let Some(child) = &mut self.child {
+                drop(child.try_wait());
+            }
+            std::thread::yield_now();
+        }
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
