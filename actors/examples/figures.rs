@@ -14,7 +14,7 @@ use drowse_messages::{Activity, ActivityKind, Order, SessionState, Stop, StopHow
 use drowse_policy::{Input, session::Session};
 
 /// Enough that what the daemon has once does not show in the mean.
-const SESSIONS: u64 = 2_000;
+const SESSIONS: isize = 2_000;
 /// Pieces of output in one read of an agent's pipe.
 const PIECES: usize = 50;
 /// Reads of that pipe.
@@ -61,7 +61,12 @@ async fn assert_all(daemon: &DaemonHandle, state: SessionState) {
     let status = daemon.status().await.expect("the daemon serves");
     let count = status.states.iter().find(|count| count.state == state);
     let sessions = count.map_or(0, |count| count.sessions);
-    assert_eq!(sessions, SESSIONS, "every session is {}", state.code());
+    assert_eq!(
+        sessions,
+        ids().count() as u64,
+        "every session is {}",
+        state.code()
+    );
 }
 
 /// Bytes the actors hold, without what the fakes wrote down meanwhile.
@@ -71,15 +76,19 @@ fn bytes_of_actors(fakes: &Fakes) -> isize {
     live_bytes()
 }
 
+fn ids() -> impl Iterator<Item = u64> {
+    (0..).take(SESSIONS.unsigned_abs())
+}
+
 async fn order_all(daemon: &DaemonHandle, order: Order) {
-    for number in 0..SESSIONS {
+    for number in ids() {
         let accepted = daemon.order(session(number), order.clone()).await;
         accepted.expect("each session takes the order");
     }
 }
 
 async fn print_memory(fakes: &Fakes, daemon: &DaemonHandle) {
-    for number in 0..SESSIONS {
+    for number in ids() {
         let opened = daemon.open(open(number)).await;
         opened.expect("the store is empty");
         let accepted = daemon.send(session(number), message("hello")).await;
@@ -105,7 +114,7 @@ async fn print_memory(fakes: &Fakes, daemon: &DaemonHandle) {
     assert_all(daemon, SessionState::Released).await;
     let asleep_again = bytes_of_actors(fakes);
 
-    let each = |bytes: isize| bytes / SESSIONS.cast_signed() as isize;
+    let each = |bytes: isize| bytes / SESSIONS;
     print("SessionActor, itself, bytes", size_of::<SessionActor>());
     print("Session (policy), itself, bytes", size_of::<Session>());
     print(

@@ -129,7 +129,8 @@ impl Subscriber {
         let Some(early) = self.early.take() else {
             return;
         };
-        if let Some(first) = early.first() {
+        // What is not kept carries the number of the event before it, which is in the store.
+        if let Some(first) = early.iter().find(|event| is_kept(&event.what)) {
             snapshot.seq = snapshot.seq.min(first.seq.saturating_sub(1));
         }
         // What found no room came after all that did, and is told of there.

@@ -3,6 +3,12 @@
 //!
 //! `cargo run --example custom_actor`
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example speaks to its reader"
+)]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
@@ -26,13 +32,12 @@ impl Handler<Event> for Notifier {
     type Result = ();
 
     fn handle(&mut self, event: Event, _: &mut Context<Self>) {
-        match event.what {
-            SessionEvent::StateChanged { from, to } => {
-                println!("a session was {} and is {}", from.code(), to.code());
-            }
-            SessionEvent::HoldTaken { why, owner, .. } => println!("{owner} holds it: {why}"),
-            SessionEvent::HoldLifted { .. } => println!("the hold was lifted"),
-            _ => {}
+        if let SessionEvent::StateChanged { from, to } = event.what {
+            println!("a session was {} and is {}", from.code(), to.code());
+        } else if let SessionEvent::HoldTaken { why, owner, .. } = event.what {
+            println!("{owner} holds it: {why}");
+        } else if let SessionEvent::HoldLifted { .. } = event.what {
+            println!("the hold was lifted");
         }
     }
 }

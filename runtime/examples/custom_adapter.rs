@@ -5,6 +5,12 @@
 //!
 //! `cargo run --example custom_adapter`
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example speaks to its reader"
+)]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;

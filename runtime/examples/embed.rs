@@ -3,12 +3,18 @@
 //!
 //! `cargo run --example embed`
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example speaks to its reader"
+)]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 
 use drowse::messages::{
-    LimitOverrides, MessageState, OpenSession, Recipe, SendMessage, SessionEvent, SessionId, Who,
+    LimitOverrides, OpenSession, Recipe, SendMessage, SessionEvent, SessionId, Who,
 };
 use drowse::paths::{PathSources, Paths};
 use drowse::{Daemon, DaemonHandle, ExtensionContext, ServeOptions};
@@ -88,16 +94,11 @@ async fn ask(daemon: &DaemonHandle) -> Result<String, Box<dyn Error>> {
         )
         .await?;
     while let Some(event) = events.next().await {
-        match event.what {
-            SessionEvent::Output { text, .. } => return Ok(text),
-            SessionEvent::MessageChanged {
-                state: MessageState::Failed,
-                text,
-                ..
-            } => {
-                return Err(text.into());
-            }
-            _ => {}
+        if let SessionEvent::Output { text, .. } = event.what {
+            return Ok(text);
+        }
+        if let SessionEvent::StartFailed { error, .. } = event.what {
+            return Err(error.into());
         }
     }
     Err("the daemon ended first".into())

@@ -16,6 +16,7 @@ mod claude;
 mod golden;
 #[cfg(test)]
 mod noise;
+mod paragraphs;
 mod pi;
 mod raw;
 mod text;

@@ -34,7 +34,7 @@ const ORDERS_MAX: usize = 256;
 
 /// The variable that marks every process of this daemon's agents, for the sweep after a lost
 /// keeper. Its value names the state folder.
-pub const STATE_VARIABLE: &str = "DROWSE_STATE";
+pub(crate) const STATE_VARIABLE: &str = "DROWSE_STATE";
 
 /// What all backends share.
 #[derive(Debug)]

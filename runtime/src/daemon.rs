@@ -330,7 +330,7 @@ fn listen(
         None => None,
     };
     Ok(http::serve(
-        daemon.clone(),
+        Arc::new(daemon.clone()),
         config.clone(),
         socket,
         tcp,

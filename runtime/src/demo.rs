@@ -222,7 +222,13 @@ async fn ask(client: &Client, name: &str, text: &str) -> Result<String, Wrong> {
         {
             return match state {
                 MessageState::Answered => Ok(text),
-                state => Err(format!("the message to {name} is {}: {text}", state.code()).into()),
+                MessageState::Queued
+                | MessageState::Delivered
+                | MessageState::Failed
+                | MessageState::Unknown
+                | MessageState::Cancelled => {
+                    Err(format!("the message to {name} is {}: {text}", state.code()).into())
+                }
             };
         }
     }

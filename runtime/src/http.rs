@@ -10,13 +10,14 @@
 //! | `/v1/sessions/{id}/log` | GET |
 //! | `/v1/sessions/{id}/release` `/wake` `/stop` `/interrupt` `/asks/{ask}` | POST |
 //!
-//! Fed by clients; asks a [`DaemonHandle`]. Decides nothing about sessions and keeps nothing of
+//! Fed by clients; asks the daemon through its [`Front`]. Decides nothing about sessions and keeps nothing of
 //! them. Invariants: no request is looked at before its sender was (`access`); every failure is a
 //! problem body (`problem`); everything a client can make us hold or wait for has a bound.
 //! Bounds of the protocol's own parser are not ours to set: 96 headers in 128 KiB.
 
 mod access;
 mod body;
+mod front;
 mod life;
 mod listen;
 mod metrics;
@@ -34,10 +35,10 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer, middleware, rt, web};
-use drowse_actors::DaemonHandle;
 use tokio::sync::{Semaphore, watch as signal};
 
 use access::TcpAccess;
+pub use front::{Front, Live};
 pub use listen::{ListenError, TcpSocket, UnixSocket};
 
 use crate::config::Shared;
@@ -111,7 +112,7 @@ impl Default for Bounds {
 /// What every route can reach.
 #[derive(Debug)]
 struct Context {
-    daemon: DaemonHandle,
+    daemon: Arc<dyn Front>,
     config: Arc<Shared>,
     bounds: Bounds,
     tcp: Option<TcpAccess>,
@@ -135,7 +136,7 @@ pub struct Server {
 ///
 /// The system does not let us listen.
 pub fn serve(
-    daemon: DaemonHandle,
+    daemon: Arc<dyn Front>,
     config: Arc<Shared>,
     socket: UnixSocket,
     tcp: Option<TcpSocket>,

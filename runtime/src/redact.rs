@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use drowse_messages::Recipe;
 
 /// What stands for a secret.
-pub const REDACTED: &str = "***";
+pub(crate) const REDACTED: &str = "***";
 
 /// 6 bytes: a shorter value occurs in ordinary text, and replacing it would only spoil that.
 const SECRET_BYTES_MIN: usize = 6;
@@ -36,7 +36,7 @@ const SECRET_WORDS: [&str; 12] = [
 /// True when a part of the name says that its value is secret: `OPENAI_API_KEY`, `--auth-token`,
 /// `apiKey`; not `KEYBOARD`.
 #[must_use]
-pub fn is_secret_name(name: &str) -> bool {
+pub(crate) fn is_secret_name(name: &str) -> bool {
     words(name).any(|word| {
         let singular = word.strip_suffix('S').unwrap_or(&word);
         SECRET_WORDS.contains(&word.as_str()) || SECRET_WORDS.contains(&singular)
@@ -63,7 +63,7 @@ fn words(name: &str) -> impl Iterator<Item = String> {
 
 /// Replaces the secrets of one recipe.
 #[derive(Clone, Default)]
-pub struct Redactor {
+pub(crate) struct Redactor {
     /// Longest first, so that a secret inside another one does not leave the rest of it behind.
     secrets: Vec<String>,
 }
@@ -79,13 +79,13 @@ impl std::fmt::Debug for Redactor {
 impl Redactor {
     /// Knows the secrets of a recipe.
     #[must_use]
-    pub fn for_recipe(recipe: &Recipe) -> Self {
+    pub(crate) fn for_recipe(recipe: &Recipe) -> Self {
         Self::new(&recipe.argv, &recipe.env)
     }
 
     /// Knows the secrets of an argument list and an environment.
     #[must_use]
-    pub fn new(argv: &[String], env: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(argv: &[String], env: &BTreeMap<String, String>) -> Self {
         let marked = env.iter().filter(|(name, _)| is_secret_name(name));
         let values = marked
             .map(|(_, value)| value.as_str())
@@ -104,7 +104,7 @@ impl Redactor {
 
     /// The text with `***` for every secret in it.
     #[must_use]
-    pub fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         let mut clean = text.to_owned();
         for secret in &self.secrets {
             if clean.contains(secret.as_str()) {

@@ -25,7 +25,7 @@ const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
+pub(crate) enum TelemetryError {
     /// A variable says something that cannot be understood.
     #[error("environment variable {name} = {value:?}: expected {expected}")]
     Variable {
@@ -53,7 +53,7 @@ enum Format {
 /// # Errors
 ///
 /// A variable that cannot be understood, or a second call.
-pub fn start() -> Result<(), TelemetryError> {
+pub(crate) fn start() -> Result<(), TelemetryError> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let filter = filter(&variable(FILTER_VARIABLE))?;
     let format = format(&variable(FORMAT_VARIABLE))?;

@@ -4,9 +4,18 @@
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
 //! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules whose names begin with `real_` need agents that are downloaded.
 
+mod crash;
+mod hold;
+mod idle_release;
+mod inbox;
 mod kit;
+mod launch;
+mod pipes;
+mod process;
 mod real;
 mod real_claude;
 mod real_pi;
 mod real_wire;
+mod teardown;
 mod tidy;
+mod wake;

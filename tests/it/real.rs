@@ -2,18 +2,91 @@
 
 use std::time::{Duration, Instant};
 
-use drowse_tests::agents::RealAgent;
+use drowse_tests::agents::{Missing, RealAgent, or_not_run};
 use drowse_tests::cli::{Cli, REAL_CEILING, is};
 use drowse_tests::process::command_line;
 use drowse_tests::wait::say_aloud;
-use drowse_tests::{MockModel, PipedAgent, ProcIdentity};
-use serde_json::{Value, json};
+use drowse_tests::{CEILING, MockModel, PipedAgent, ProcIdentity, TreeGuard, scaled};
+use serde_json::Value;
 
 /// The program under test.
 pub(crate) const DROWSE: &str = env!("CARGO_BIN_EXE_drowse-dup");
 
 /// The session all of these tests speak of.
 pub(crate) const NAME: &str = "fix-tests";
+
+/// The idle limit of tests that want a release: short, so that they are; long enough for a few
+/// verbs to come in between.
+pub(crate) fn idle_after() -> Duration {
+    scaled(Duration::from_secs(2))
+}
+
+/// Everything one of these tests needs, in the order in which it is to be dropped.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) cli: Cli,
+    pub(crate) agent: RealAgent,
+    pub(crate) model: MockModel,
+    pub(crate) guard: TreeGuard,
+}
+
+impl Stage {
+    /// A daemon that releases after `idle_after`, or never, and a session that has not begun;
+    /// `None` when the agent cannot be had, which was said then.
+    #[track_caller]
+    pub(crate) fn set(
+        test: &str,
+        agent: fn(&MockModel) -> Result<RealAgent, Missing>,
+        idle_after: Option<Duration>,
+    ) -> Option<Self> {
+        let guard = TreeGuard::new(test);
+        let model = MockModel::start();
+        let agent = or_not_run(test, agent(&model))?;
+        let idle_after =
+            idle_after.map_or_else(|| "off".to_owned(), |t| format!("{}ms", t.as_millis()));
+        let session =
+            format!("idle_after = \"{idle_after}\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"");
+        let cli = Cli::start(DROWSE, &guard, &agent, &session);
+        Some(Self {
+            cli,
+            agent,
+            model,
+            guard,
+        })
+    }
+
+    /// The model was given `text` and, before it, all of `earlier`.
+    #[track_caller]
+    pub(crate) fn assert_history(&self, text: &str, earlier: &[&str]) {
+        let request = self.model.wait_for_request(text, |r| r.has_user(text));
+        for said in earlier {
+            assert!(request.has_user(said), "{said} in {:?}", request.items);
+        }
+    }
+
+    /// A shell loop that goes on until there is a file `gate` in the agent's folder. Claude's shell
+    /// tool refuses long plain sleeps.
+    pub(crate) fn until_gate(&self) -> String {
+        let gate = self.agent.work().join("gate");
+        format!("until [ -e {} ]; do sleep 0.05; done", gate.display())
+    }
+
+    /// Lets that loop end.
+    pub(crate) fn open_gate(&self) {
+        std::fs::write(self.agent.work().join("gate"), "").expect("the folder is ours");
+    }
+
+    /// What holds the session, by kind, as `ps` has it.
+    #[track_caller]
+    pub(crate) fn holds(&self) -> Vec<String> {
+        let list = self.cli.json(&["ps"]);
+        let sessions = list["sessions"].as_array().into_iter().flatten();
+        let session = sessions.filter(|session| session["name"] == NAME);
+        let holds = session.flat_map(|session| session["awake"]["holds"].as_array());
+        let kind = |hold: &Value| hold["kind"].as_str().unwrap_or_default().to_owned();
+        holds.flatten().map(kind).collect()
+    }
+}
 
 /// A process tree as it was, with the command lines it had.
 #[derive(Debug)]
@@ -34,16 +107,14 @@ impl Tree {
         found.unwrap_or_else(|| panic!("{text:?} is in {self:?}")).0
     }
 
-    /// Everything that was in it is gone; to be asked when the daemon has said so.
+    /// Everything that was in it is gone; to be asked when the daemon has said so. The keeper
+    /// leaves last, on its own.
     #[track_caller]
     pub(crate) fn assert_gone(&self) {
-        let left: Vec<_> = self.0.iter().filter(|(who, _)| who.is_alive()).collect();
+        let (keeper, below) = self.0.split_first().expect("a tree has a keeper");
+        let left: Vec<_> = below.iter().filter(|(who, _)| who.is_alive()).collect();
         assert!(left.is_empty(), "still alive: {left:?}");
-    }
-
-    /// Below the keeper.
-    fn processes(&self) -> usize {
-        self.0.len() - 1
+        keeper.0.wait_gone_within(CEILING);
     }
 }
 
@@ -62,7 +133,6 @@ pub(crate) fn wait_idle_release(cli: &Cli, watch: &mut PipedAgent, tree: &Tree) 
     assert_eq!(end["reason"], "idle", "{end}");
     assert_eq!(end["by"]["kind"], "rule");
     let ended = end["processes"].as_array().map_or(0, Vec::len);
-    assert_eq!(ended, tree.processes(), "{end} of {tree:?}");
     let freed = end["released_bytes"].as_u64().unwrap_or(0);
     assert!(freed > 50_000_000, "a real agent frees more: {end}");
     cli.wait_state(NAME, "released");
@@ -83,7 +153,8 @@ pub(crate) fn wait_idle_release(cli: &Cli, watch: &mut PipedAgent, tree: &Tree) 
 
 /// The message after a release reaches the same conversation, and the model is given all of it.
 #[track_caller]
-pub(crate) fn assert_woken(cli: &Cli, model: &MockModel, earlier: &[&str], before: &Value) {
+pub(crate) fn assert_woken(stage: &Stage, earlier: &[&str], before: &Value) {
+    let cli = &stage.cli;
     let turns = earlier.len() + 1;
     let woken = Instant::now();
     let mut saying = cli.saying(NAME, "MOCK:say awake");
@@ -94,10 +165,7 @@ pub(crate) fn assert_woken(cli: &Cli, model: &MockModel, earlier: &[&str], befor
         answered["text"],
         format!("SAID awake (user turns seen: {turns})")
     );
-    let request = model.wait_for_request("awake", |r| r.has_user("MOCK:say awake"));
-    for text in earlier {
-        assert!(request.has_user(text), "{text} in {:?}", request.items);
-    }
+    stage.assert_history("MOCK:say awake", earlier);
     let after = cli.show(NAME);
     assert_eq!(after["conversation"], before["conversation"]);
     assert_eq!(
@@ -106,7 +174,7 @@ pub(crate) fn assert_woken(cli: &Cli, model: &MockModel, earlier: &[&str], befor
     );
     say_aloud(&format!(
         "  {}: send to first output of a released session {} ms",
-        after["agent"],
+        after["agent"].as_str().unwrap_or_default(),
         took.as_millis()
     ));
 }
@@ -147,25 +215,4 @@ pub(crate) fn say_figures(
 pub(crate) fn between(first: &Value, second: &Value) -> Duration {
     let at = |event: &Value| event["at"].as_u64().expect("an event has a time");
     Duration::from_millis(at(second).saturating_sub(at(first)))
-}
-
-/// A shell loop that goes on until `agent`'s work folder has a file `gate`; the model's shell tool
-/// refuses long plain sleeps.
-pub(crate) fn until_gate(agent: &RealAgent) -> String {
-    let gate = agent.work().join("gate");
-    format!("until [ -e {} ]; do sleep 0.05; done", gate.display())
-}
-
-/// The line of `ps --json` of the session.
-#[track_caller]
-pub(crate) fn holds(cli: &Cli) -> Vec<String> {
-    let list = cli.json(&["ps"]);
-    let sessions = list["sessions"].as_array().cloned().unwrap_or_default();
-    let session = sessions.iter().find(|session| session["name"] == NAME);
-    let holds = session.map_or(json!([]), |session| session["awake"]["holds"].clone());
-    let kind = |hold: &Value| hold["kind"].as_str().unwrap_or_default().to_owned();
-    holds
-        .as_array()
-        .map(|all| all.iter().map(kind).collect())
-        .unwrap_or_default()
 }

@@ -3,98 +3,59 @@
 //! The model is the mock; everything else is what a user has. Not run where Claude Code cannot be
 //! installed, and said so aloud; a failure in CI.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use drowse_messages::Answer;
-use drowse_tests::agents::{RealAgent, or_not_run};
-use drowse_tests::cli::{Cli, becomes, is};
+use drowse_tests::agents::RealAgent;
+use drowse_tests::cli::{becomes, is};
 use drowse_tests::wait::say_aloud;
-use drowse_tests::{MockModel, PipedAgent, TreeGuard, scaled};
+use drowse_tests::{PipedAgent, ProcIdentity, scaled};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::real::{
-    DROWSE, NAME, Tree, assert_woken, between, holds, is_final, say_figures, until_gate, wait_end,
+    NAME, Stage, Tree, assert_woken, between, idle_after, is_final, say_figures, wait_end,
     wait_idle_release,
 };
-
-/// Short, so that the tests are; long enough for a verb to come in between.
-const IDLE_AFTER: Duration = Duration::from_millis(1500);
-
-const SESSION: &str = "idle_after = \"1500ms\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
-
-/// For tests in which no release is wanted.
-const NEVER_IDLE: &str = "idle_after = \"off\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
-
-/// Everything one of these tests needs; dropped from the daemon to the guard.
-struct Stage {
-    cli: Cli,
-    agent: RealAgent,
-    model: MockModel,
-    guard: TreeGuard,
-}
-
-impl Stage {
-    #[track_caller]
-    fn set(test: &str, session: &str) -> Option<Self> {
-        let guard = TreeGuard::new(test);
-        let model = MockModel::start();
-        let agent = or_not_run(test, RealAgent::claude(&model))?;
-        let cli = Cli::start(DROWSE, &guard, &agent, session);
-        Some(Self {
-            cli,
-            agent,
-            model,
-            guard,
-        })
-    }
-
-    /// What the agent started besides itself; its shells live in sessions of their own.
-    #[track_caller]
-    fn assert_history(&self, text: &str, earlier: &[&str]) {
-        let request = self.model.wait_for_request(text, |r| r.has_user(text));
-        for said in earlier {
-            assert!(request.has_user(said), "{said} in {:?}", request.items);
-        }
-    }
-}
 
 /// Behaviours 10, 45 to 48, 67, 69, 96: a session with an MCP server that ignores the end of its
 /// input is released whole, and woken in the same conversation; again when nothing ran in between.
 #[test]
 fn claude_is_released_with_all_it_started_and_woken_where_it_was() {
     let test = "claude_is_released_with_all_it_started_and_woken_where_it_was";
-    let Some(stage) = Stage::set(test, SESSION) else {
+    let Some(stage) = Stage::set(test, RealAgent::claude, Some(idle_after())) else {
         return;
     };
-    let (cli, model) = (&stage.cli, &stage.model);
+    let cli = &stage.cli;
     let mcp = stage.agent.mcp_args();
     cli.open(NAME, &mcp.iter().map(String::as_str).collect::<Vec<_>>());
     let mut watch = cli.watch(NAME);
-    let earlier = ["MOCK:say one", "MOCK:tool mcp__stubborn__where"];
-    assert_eq!(
-        cli.say(NAME, earlier[0]),
-        "SAID one (user turns seen: 1)\n"
-    );
+    let earlier = [
+        "MOCK:say one",
+        "MOCK:tool mcp__stubborn__where",
+        "MOCK:bash setsid sleep 1001 >/dev/null 2>&1 & echo started",
+    ];
+    assert_eq!(cli.say(NAME, earlier[0]), "SAID one (user turns seen: 1)\n");
     let said = cli.say(NAME, earlier[1]);
     assert!(said.contains("result=pid "), "{said}");
+    cli.say(NAME, earlier[2]);
     let tree = Tree::of(cli);
     tree.find("mcp_server.js");
+    tree.find("sleep 1001");
     let end = wait_idle_release(cli, &mut watch, &tree);
-    let log = fs::read_to_string(stage.agent.mcp_log()).unwrap();
-    assert!(log.contains("eof"), "it was told, and ignored it: {log}");
+    let left: Vec<&Value> = end["reaped"].as_array().into_iter().flatten().collect();
+    assert!(left.iter().any(|it| it["name"] == "sleep"), "{end}");
 
     let before = cli.show(NAME);
-    assert_woken(cli, model, &earlier, &before);
+    assert_woken(&stage, &earlier, &before);
     let tree = Tree::of(cli);
     wait_idle_release(cli, &mut watch, &tree);
     // Released again without a turn in between.
     cli.ok(&["wake", NAME]);
     wait_end(&mut watch);
     assert!(
-        cli.say(NAME, "MOCK:say four")
-            .contains("(user turns seen: 4)")
+        cli.say(NAME, "MOCK:say five")
+            .contains("(user turns seen: 5)")
     );
     wait_end(&mut watch);
 
@@ -113,30 +74,39 @@ fn claude_is_released_with_all_it_started_and_woken_where_it_was() {
 #[test]
 fn a_background_command_of_claude_holds_until_its_own_turn_is_over() {
     let test = "a_background_command_of_claude_holds_until_its_own_turn_is_over";
-    let Some(stage) = Stage::set(test, SESSION) else {
+    let Some(stage) = Stage::set(test, RealAgent::claude, Some(idle_after())) else {
         return;
     };
     let cli = &stage.cli;
     cli.open(NAME, &[]);
     let mut watch = cli.watch(NAME);
-    cli.say(NAME, &format!("MOCK:bg {}", until_gate(&stage.agent)));
+    cli.say(NAME, &format!("MOCK:bg {}", stage.until_gate()));
     cli.wait_state(NAME, "waiting");
-    assert_eq!(holds(cli), ["task"]);
+    assert_eq!(stage.holds(), ["task"]);
     let refused = cli.run(&["release", NAME]);
     assert_eq!(refused.code, Some(6), "{refused:?}");
     assert!(refused.err.contains("task"), "{refused:?}");
     for _ in 0..2 {
         let deferred = watch.wait_for("a deferral", is("release_deferred"));
-        assert!(deferred["held_by"].to_string().contains("task"), "{deferred}");
+        assert!(
+            deferred["held_by"].to_string().contains("task"),
+            "{deferred}"
+        );
     }
     let tree = Tree::of(cli);
-    fs::write(stage.agent.work().join("gate"), "").unwrap();
+    stage.open_gate();
     let began = watch.wait_for("the turn nobody asked for", is("turn_started"));
     assert_eq!(began["message"], Value::Null);
     let ended = watch.wait_for("its end", is("turn_ended"));
-    assert_eq!((&ended["message"], &ended["error"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&ended["message"], &ended["error"]),
+        (&Value::Null, &Value::Null)
+    );
     let releasing = watch.wait_for("the decision", is("ending"));
-    assert!(between(&ended, &releasing) >= IDLE_AFTER, "{ended} {releasing}");
+    assert!(
+        between(&ended, &releasing) >= idle_after(),
+        "{ended} {releasing}"
+    );
     wait_end(&mut watch);
     tree.assert_gone();
 }
@@ -145,7 +115,7 @@ fn a_background_command_of_claude_holds_until_its_own_turn_is_over() {
 #[test]
 fn a_permission_that_claude_waits_for_holds_and_is_answered() {
     let test = "a_permission_that_claude_waits_for_holds_and_is_answered";
-    let Some(stage) = Stage::set(test, SESSION) else {
+    let Some(stage) = Stage::set(test, RealAgent::claude, Some(idle_after())) else {
         return;
     };
     let cli = &stage.cli;
@@ -155,9 +125,12 @@ fn a_permission_that_claude_waits_for_holds_and_is_answered() {
     let mut saying = cli.saying(NAME, &order);
     let ask = saying.wait_for("the question", is("asked"))["ask"].clone();
     assert_eq!(ask["kind"], "approval", "{ask}");
-    cli.wait_state(NAME, "needs_you");
-    assert!(holds(cli).contains(&"approval".to_owned()));
-    assert!(saying.is_silent_for(IDLE_AFTER * 3), "nothing happens to it");
+    saying.wait_for("that somebody is needed", becomes("needs_you"));
+    assert!(stage.holds().contains(&"approval".to_owned()));
+    assert!(
+        saying.is_silent_for(idle_after() * 3),
+        "nothing happens to it"
+    );
     assert!(!file.exists());
     cli.wait_state(NAME, "needs_you");
     let ask = ask["id"].as_str().unwrap();
@@ -173,13 +146,13 @@ fn a_permission_that_claude_waits_for_holds_and_is_answered() {
 #[test]
 fn claude_killed_in_a_turn_is_interrupted_and_resumed() {
     let test = "claude_killed_in_a_turn_is_interrupted_and_resumed";
-    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+    let Some(stage) = Stage::set(test, RealAgent::claude, None) else {
         return;
     };
     let cli = &stage.cli;
     cli.open(NAME, &[]);
     let mut watch = cli.watch(NAME);
-    cli.say(NAME, &format!("MOCK:bg {}", until_gate(&stage.agent)));
+    cli.say(NAME, &format!("MOCK:bg {}", stage.until_gate()));
     let mut saying = cli.saying(NAME, "MOCK:slow 60");
     saying.wait_for("a piece of the answer", is("output"));
     let tree = Tree::of(cli);
@@ -189,7 +162,10 @@ fn claude_killed_in_a_turn_is_interrupted_and_resumed() {
     watch.wait_for("the interruption", becomes("interrupted"));
     let took = killed.elapsed();
     tree.assert_gone();
-    say_aloud(&format!("  interrupted {} ms after a kill", took.as_millis()));
+    say_aloud(&format!(
+        "  interrupted {} ms after a kill",
+        took.as_millis()
+    ));
     assert!(took < scaled(Duration::from_secs(1)), "{took:?}");
     assert_eq!(saying.wait_for("its outcome", is_final)["state"], "unknown");
     assert_eq!(saying.wait_exit().code(), Some(1));
@@ -204,7 +180,7 @@ fn claude_killed_in_a_turn_is_interrupted_and_resumed() {
 #[test]
 fn claude_is_stopped_and_interrupted_in_a_turn() {
     let test = "claude_is_stopped_and_interrupted_in_a_turn";
-    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+    let Some(stage) = Stage::set(test, RealAgent::claude, None) else {
         return;
     };
     let cli = &stage.cli;
@@ -226,7 +202,10 @@ fn claude_is_stopped_and_interrupted_in_a_turn() {
     saying.wait_for("a piece of the answer", is("output"));
     cli.client(async |client| client.interrupt(NAME).await);
     let outcome = saying.wait_for("its outcome", is_final);
-    assert_eq!((&outcome["state"], &outcome["text"]), (&json!("failed"), &json!("interrupted")));
+    assert_eq!(
+        (&outcome["state"], &outcome["text"]),
+        (&json!("failed"), &json!("interrupted"))
+    );
     cli.wait_state(NAME, "resting");
     let said = cli.say(NAME, "MOCK:say three");
     assert!(said.starts_with("SAID three"), "{said}");
@@ -238,7 +217,7 @@ fn claude_is_stopped_and_interrupted_in_a_turn() {
 #[test]
 fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     let test = "a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not";
-    let Some(mut stage) = Stage::set(test, NEVER_IDLE) else {
+    let Some(mut stage) = Stage::set(test, RealAgent::claude, None) else {
         return;
     };
     stage.cli.open(NAME, &[]);
@@ -252,7 +231,11 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     assert_ne!(saying.wait_exit().code(), Some(0));
     stage.cli.serve();
     let between = stage.cli.show(NAME);
-    assert_eq!(between["awake"], Value::Null, "nothing is started by itself");
+    assert_eq!(
+        between["awake"],
+        Value::Null,
+        "nothing is started by itself"
+    );
     stage.cli.say(NAME, "MOCK:say two");
     stage.assert_history("MOCK:say two", &["MOCK:say one", "MOCK:slow 60"]);
     let after = stage.cli.show(NAME);
@@ -263,7 +246,7 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
 #[test]
 fn a_compaction_of_claude_is_answered_and_ends() {
     let test = "a_compaction_of_claude_is_answered_and_ends";
-    let Some(stage) = Stage::set(test, SESSION) else {
+    let Some(stage) = Stage::set(test, RealAgent::claude, Some(idle_after())) else {
         return;
     };
     let cli = &stage.cli;
@@ -272,7 +255,10 @@ fn a_compaction_of_claude_is_answered_and_ends() {
     cli.say(NAME, "MOCK:say one");
     cli.say(NAME, "MOCK:say two");
     let mut saying = cli.saying(NAME, "/compact");
-    assert_eq!(saying.wait_for("its outcome", is_final)["state"], "answered");
+    assert_eq!(
+        saying.wait_for("its outcome", is_final)["state"],
+        "answered"
+    );
     let tree = Tree::of(cli);
     wait_idle_release(cli, &mut watch, &tree);
     assert!(cli.say(NAME, "MOCK:say three").starts_with("SAID three"));
@@ -282,7 +268,7 @@ fn a_compaction_of_claude_is_answered_and_ends() {
 #[test]
 fn two_sessions_of_claude_in_one_folder_leave_each_other_alone() {
     let test = "two_sessions_of_claude_in_one_folder_leave_each_other_alone";
-    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+    let Some(stage) = Stage::set(test, RealAgent::claude, None) else {
         return;
     };
     let cli = &stage.cli;
@@ -295,10 +281,16 @@ fn two_sessions_of_claude_in_one_folder_leave_each_other_alone() {
     let (tree, other) = (Tree::of(cli), cli.tree("other"));
     cli.ok(&["release", NAME]);
     tree.assert_gone();
-    assert!(other.iter().all(drowse_tests::ProcIdentity::is_alive));
-    assert_eq!(cli.say(NAME, "MOCK:say three"), "SAID three (user turns seen: 2)\n");
+    assert!(other.iter().all(ProcIdentity::is_alive));
+    assert_eq!(
+        cli.say(NAME, "MOCK:say three"),
+        "SAID three (user turns seen: 2)\n"
+    );
     assert_eq!(busy.wait_for("its outcome", is_final)["state"], "answered");
-    assert_eq!(cli.say("other", "MOCK:say four"), "SAID four (user turns seen: 3)\n");
+    assert_eq!(
+        cli.say("other", "MOCK:say four"),
+        "SAID four (user turns seen: 3)\n"
+    );
     let id = |name| cli.show(name)["conversation"]["native_id"].clone();
     assert_ne!(id(NAME), id("other"));
 }

@@ -3,72 +3,34 @@
 //! The model is the mock, and Pi has an extension of ours with a background tool and a gate. Not
 //! run where Pi cannot be installed, and said so aloud; a failure in CI.
 
-use std::fs;
-use std::time::Duration;
-
 use drowse_messages::Answer;
-use drowse_tests::agents::{RealAgent, or_not_run};
-use drowse_tests::cli::{Cli, becomes, is};
-use drowse_tests::{MockModel, PipedAgent, TreeGuard};
+use drowse_tests::PipedAgent;
+use drowse_tests::agents::RealAgent;
+use drowse_tests::cli::{becomes, is};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::real::{
-    DROWSE, NAME, Tree, assert_woken, between, holds, is_final, say_figures, until_gate, wait_end,
+    NAME, Stage, Tree, assert_woken, between, idle_after, is_final, say_figures, wait_end,
     wait_idle_release,
 };
-
-/// Short, so that the tests are; long enough for a verb to come in between.
-const IDLE_AFTER: Duration = Duration::from_millis(1500);
-
-const SESSION: &str = "idle_after = \"1500ms\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
-
-/// For tests in which no release is wanted.
-const NEVER_IDLE: &str = "idle_after = \"off\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"";
-
-/// Everything one of these tests needs; dropped from the daemon to the guard.
-struct Stage {
-    cli: Cli,
-    agent: RealAgent,
-    model: MockModel,
-    guard: TreeGuard,
-}
-
-impl Stage {
-    #[track_caller]
-    fn set(test: &str, session: &str) -> Option<Self> {
-        let guard = TreeGuard::new(test);
-        let model = MockModel::start();
-        let agent = or_not_run(test, RealAgent::pi(&model))?;
-        let cli = Cli::start(DROWSE, &guard, &agent, session);
-        Some(Self {
-            cli,
-            agent,
-            model,
-            guard,
-        })
-    }
-}
 
 /// Behaviours 10, 45 to 49, 67, 72, 96: what Pi's shell left running is released with it, however
 /// it detached, and Pi is woken in the same conversation.
 #[test]
 fn pi_is_released_with_all_it_started_and_woken_where_it_was() {
     let test = "pi_is_released_with_all_it_started_and_woken_where_it_was";
-    let Some(stage) = Stage::set(test, SESSION) else {
+    let Some(stage) = Stage::set(test, RealAgent::pi, Some(idle_after())) else {
         return;
     };
-    let (cli, model) = (&stage.cli, &stage.model);
+    let cli = &stage.cli;
     cli.open(NAME, &[]);
     let mut watch = cli.watch(NAME);
     let earlier = [
         "MOCK:say one",
         "MOCK:bash sleep 1001 >/dev/null 2>&1 & setsid sleep 1002 >/dev/null 2>&1 & echo started",
     ];
-    assert_eq!(
-        cli.say(NAME, earlier[0]),
-        "SAID one (user turns seen: 1)\n"
-    );
+    assert_eq!(cli.say(NAME, earlier[0]), "SAID one (user turns seen: 1)\n");
     let said = cli.say(NAME, earlier[1]);
     assert!(said.contains("result=started"), "{said}");
     let tree = Tree::of(cli);
@@ -76,14 +38,12 @@ fn pi_is_released_with_all_it_started_and_woken_where_it_was() {
     tree.find("sleep 1002");
     let end = wait_idle_release(cli, &mut watch, &tree);
     let before = cli.show(NAME);
-    assert_woken(cli, model, &earlier, &before);
+    assert_woken(&stage, &earlier, &before);
     let tree = Tree::of(cli);
     wait_idle_release(cli, &mut watch, &tree);
 
-    let file = before["conversation"]["file"].clone();
-    let id = before["conversation"]["native_id"].clone();
-    let which = file.as_str().or(id.as_str()).unwrap().to_owned();
-    let bare = stage.agent.command(&["--session", &which]);
+    let file = before["conversation"]["path"].as_str().unwrap();
+    let bare = stage.agent.command(&["--session", file]);
     let first = json!({ "id": "p", "type": "prompt", "message": "MOCK:say bare" });
     let is_output = |line: &Value| line["assistantMessageEvent"]["type"] == "text_delta";
     let bare = PipedAgent::spawn(bare, &stage.guard);
@@ -95,26 +55,32 @@ fn pi_is_released_with_all_it_started_and_woken_where_it_was() {
 #[test]
 fn a_background_task_of_a_pi_extension_holds_until_its_own_turn_is_over() {
     let test = "a_background_task_of_a_pi_extension_holds_until_its_own_turn_is_over";
-    let Some(stage) = Stage::set(test, SESSION) else {
+    let Some(stage) = Stage::set(test, RealAgent::pi, Some(idle_after())) else {
         return;
     };
     let cli = &stage.cli;
     cli.open(NAME, &[]);
     let mut watch = cli.watch(NAME);
-    let command = json!({ "command": until_gate(&stage.agent) });
+    let command = json!({ "command": stage.until_gate() });
     cli.say(NAME, &format!("MOCK:tool bg_start {command}"));
     cli.wait_state(NAME, "waiting");
-    assert_eq!(holds(cli), ["task"]);
+    assert_eq!(stage.holds(), ["task"]);
     for _ in 0..2 {
         let deferred = watch.wait_for("a deferral", is("release_deferred"));
-        assert!(deferred["held_by"].to_string().contains("task"), "{deferred}");
+        assert!(
+            deferred["held_by"].to_string().contains("task"),
+            "{deferred}"
+        );
     }
-    fs::write(stage.agent.work().join("gate"), "").unwrap();
+    stage.open_gate();
     let began = watch.wait_for("the turn nobody asked for", is("turn_started"));
     assert_eq!(began["message"], Value::Null);
     let ended = watch.wait_for("its end", is("turn_ended"));
     let releasing = watch.wait_for("the decision", is("ending"));
-    assert!(between(&ended, &releasing) >= IDLE_AFTER, "{ended} {releasing}");
+    assert!(
+        between(&ended, &releasing) >= idle_after(),
+        "{ended} {releasing}"
+    );
     wait_end(&mut watch);
 }
 
@@ -122,18 +88,24 @@ fn a_background_task_of_a_pi_extension_holds_until_its_own_turn_is_over() {
 #[test]
 fn a_dialog_of_a_pi_extension_holds_and_is_answered() {
     let test = "a_dialog_of_a_pi_extension_holds_and_is_answered";
-    let Some(stage) = Stage::set(test, SESSION) else {
+    let Some(stage) = Stage::set(test, RealAgent::pi, Some(idle_after())) else {
         return;
     };
     let cli = &stage.cli;
     cli.open(NAME, &[]);
-    for (answer, expected) in [(Answer::Allow, "result=GATE"), (Answer::Deny, "result=denied")] {
+    for (answer, expected) in [
+        (Answer::Allow, "result=GATE"),
+        (Answer::Deny, "result=denied"),
+    ] {
         let mut saying = cli.saying(NAME, "MOCK:bash echo GATE");
         let ask = saying.wait_for("the question", is("asked"))["ask"].clone();
         assert_eq!(ask["kind"], "approval", "{ask}");
-        cli.wait_state(NAME, "needs_you");
-        assert!(holds(cli).contains(&"approval".to_owned()));
-        assert!(saying.is_silent_for(IDLE_AFTER * 3), "nothing happens to it");
+        saying.wait_for("that somebody is needed", becomes("needs_you"));
+        assert!(stage.holds().contains(&"approval".to_owned()));
+        assert!(
+            saying.is_silent_for(idle_after() * 3),
+            "nothing happens to it"
+        );
         let ask = ask["id"].as_str().unwrap();
         cli.client(async |client| client.answer(NAME, ask, answer).await);
         let outcome = saying.wait_for("the answer", is_final);
@@ -147,7 +119,7 @@ fn a_dialog_of_a_pi_extension_holds_and_is_answered() {
 #[test]
 fn pi_is_interrupted_by_order_and_by_a_kill_and_goes_on() {
     let test = "pi_is_interrupted_by_order_and_by_a_kill_and_goes_on";
-    let Some(stage) = Stage::set(test, NEVER_IDLE) else {
+    let Some(stage) = Stage::set(test, RealAgent::pi, None) else {
         return;
     };
     let cli = &stage.cli;
@@ -159,7 +131,10 @@ fn pi_is_interrupted_by_order_and_by_a_kill_and_goes_on() {
     saying.wait_for("a piece of the answer", is("output"));
     cli.client(async |client| client.interrupt(NAME).await);
     let outcome = saying.wait_for("its outcome", is_final);
-    assert_eq!((&outcome["state"], &outcome["text"]), (&json!("failed"), &json!("interrupted")));
+    assert_eq!(
+        (&outcome["state"], &outcome["text"]),
+        (&json!("failed"), &json!("interrupted"))
+    );
     cli.say(NAME, "MOCK:bash sleep 1001 >/dev/null 2>&1 & echo started");
     assert_eq!(cli.agent(NAME), agent, "the same process went on");
 
@@ -173,10 +148,8 @@ fn pi_is_interrupted_by_order_and_by_a_kill_and_goes_on() {
     assert_eq!(saying.wait_for("its outcome", is_final)["state"], "unknown");
     let said = cli.say(NAME, "MOCK:say after");
     assert!(said.starts_with("SAID after"), "{said}");
-    let request = stage
-        .model
-        .wait_for_request("after", |r| r.has_user("MOCK:say after"));
-    for said in ["MOCK:say one", "MOCK:slow 50", "MOCK:slow 60"] {
-        assert!(request.has_user(said), "{said} in {:?}", request.items);
-    }
+    stage.assert_history(
+        "MOCK:say after",
+        &["MOCK:say one", "MOCK:slow 50", "MOCK:slow 60"],
+    );
 }

@@ -132,6 +132,17 @@ impl Cli {
         assert!(status.success(), "the daemon ended with {status}");
     }
 
+    /// Kills the daemon: nothing is told, nothing is put in order.
+    ///
+    /// # Panics
+    /// When none is running.
+    #[track_caller]
+    pub fn kill_daemon(&mut self) {
+        let (mut child, daemon) = self.daemon.take().expect("a daemon is running");
+        daemon.signal(Signal::SIGKILL);
+        drop(child.wait());
+    }
+
     /// Runs a verb to its end.
     ///
     /// # Panics

@@ -6,6 +6,7 @@
 //! every process of its sessions, keepers included, or the test fails; a failing test shows the
 //! daemon's log, its sessions and its processes.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use tokio::runtime::Runtime;
 
 use crate::fake::{Dialect, FakeAgent, HOME};
 use crate::process::{ProcIdentity, ProcStat, TreeGuard, descendants, with_env};
-use crate::wait::{CEILING, say, scaled, wait_until};
+use crate::wait::{CEILING, comes_true, say, wait_until};
 
 /// 100 lines of the daemon's log are shown when a test fails, the last ones.
 const LOG_LINES_SHOWN: usize = 100;
@@ -116,6 +117,7 @@ impl Setup {
             folder,
             work,
             child: None,
+            opened: RefCell::default(),
         };
         daemon.write_config(&daemon.config_text());
         daemon
@@ -138,7 +140,11 @@ impl Setup {
 #[macro_export]
 macro_rules! daemon {
     ($test:expr) => {
-        $crate::daemon::Setup::new($test, env!("CARGO_BIN_EXE_drowse-dup"), $crate::fake_agent!())
+        $crate::daemon::Setup::new(
+            $test,
+            env!("CARGO_BIN_EXE_drowse-dup"),
+            $crate::fake_agent!(),
+        )
     };
 }
 
@@ -151,6 +157,8 @@ pub struct TestDaemon {
     work: PathBuf,
     folder: TempDir,
     setup: Setup,
+    /// Sessions opened by this test: nothing of theirs may be left at the end.
+    opened: RefCell<Vec<String>>,
     guard: TreeGuard,
 }
 
@@ -368,8 +376,13 @@ impl TestDaemon {
     /// When it is granted, or there is no answer.
     #[track_caller]
     pub fn refused<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> String {
-        let Err(error) = self.ask(call) else { panic!("it was granted") };
-        error.code().unwrap_or_else(|| panic!("no answer: {error}")).to_owned()
+        let Err(error) = self.ask(call) else {
+            panic!("it was granted")
+        };
+        error
+            .code()
+            .unwrap_or_else(|| panic!("no answer: {error}"))
+            .to_owned()
     }
 
     /// What to open a session of `agent` with, in the test's folder.
@@ -409,7 +422,12 @@ impl TestDaemon {
     /// Opens a session as described and gives its id.
     #[track_caller]
     pub fn open_as(&self, new: &NewSession) -> String {
-        self.get(async |client| client.open(new).await).id.to_string()
+        let id = self
+            .get(async |client| client.open(new).await)
+            .id
+            .to_string();
+        self.opened.borrow_mut().push(id.clone());
+        id
     }
 
     /// Sends a message and waits until nothing more can become of it.
@@ -433,7 +451,8 @@ impl TestDaemon {
     /// Sends a message; it is on disk when this returns.
     #[track_caller]
     pub fn post(&self, id: &str, text: &str) -> MessageId {
-        self.get(async |client| client.send(id, text, None).await).message
+        self.get(async |client| client.send(id, text, None).await)
+            .message
     }
 
     /// Sends a message under the client's own key.
@@ -497,7 +516,10 @@ impl TestDaemon {
     /// How many of a session's kept events are of a kind.
     #[track_caller]
     pub fn count(&self, id: &str, fits: impl Fn(&SessionEvent) -> bool) -> usize {
-        self.log(id).iter().filter(|event| fits(&event.what)).count()
+        self.log(id)
+            .iter()
+            .filter(|event| fits(&event.what))
+            .count()
     }
 
     /// Waits for the `nth` (from 1) kept event of a session that fits.
@@ -518,6 +540,31 @@ impl TestDaemon {
         })
     }
 
+    /// When the newest kept event of a session that fits was published, in milliseconds.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    pub fn time_of(&self, id: &str, what: &str, fits: impl Fn(&SessionEvent) -> bool) -> u64 {
+        let events = self.log(id);
+        let found = events.iter().rfind(|event| fits(&event.what));
+        found
+            .unwrap_or_else(|| panic!("{id}: no event {what}"))
+            .at
+            .0
+    }
+
+    /// Lets idle windows go by: another session with the daemon's own limits is used and released
+    /// this many times. Whoever is quiet meanwhile has been quiet for as many windows.
+    #[track_caller]
+    pub fn let_windows_pass(&self, windows: usize) {
+        let clock = self.open("fake");
+        for _ in 0..windows {
+            self.say(&clock, "tick");
+            self.wait_state(&clock, SessionState::Released);
+        }
+    }
+
     /// The agent's process.
     ///
     /// # Panics
@@ -525,10 +572,14 @@ impl TestDaemon {
     #[track_caller]
     pub fn agent(&self, id: &str) -> ProcIdentity {
         let report = self.wait_report(id, "a process", |report| {
-            report.awake.as_ref().is_some_and(|awake| awake.agent_pid.is_some())
+            report
+                .awake
+                .as_ref()
+                .is_some_and(|awake| awake.agent_pid.is_some())
         });
         let pid = report.awake.and_then(|awake| awake.agent_pid);
-        pid.and_then(ProcIdentity::of).expect("the agent's process is there")
+        pid.and_then(ProcIdentity::of)
+            .expect("the agent's process is there")
     }
 
     /// Every process of a session, its keeper too, known by the mark the daemon gives them.
@@ -540,15 +591,20 @@ impl TestDaemon {
     /// Waits until nothing runs for a session, keeper included.
     #[track_caller]
     pub fn wait_gone(&self, id: &str) {
-        wait_until(&format!("{id}: the end of all its processes"), CEILING, || {
-            self.processes(id).is_empty().then_some(())
-        });
+        wait_until(
+            &format!("{id}: the end of all its processes"),
+            CEILING,
+            || self.processes(id).is_empty().then_some(()),
+        );
     }
 
     /// Everything marked as this test's, apart from the daemon and verbs that run.
     #[must_use]
     pub fn marked(&self) -> Vec<ProcIdentity> {
-        let daemon = self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        let daemon = self
+            .child
+            .as_ref()
+            .and_then(|child| i32::try_from(child.id()).ok());
         let mut alive = self.guard.alive();
         alive.retain(|process| Some(process.pid) != daemon);
         alive
@@ -571,6 +627,41 @@ impl TestDaemon {
         self.identity().signal(Signal::SIGHUP);
     }
 
+    /// Ends our daemon, and one that a verb started: that one is known by the lock it holds.
+    fn end_daemons(&mut self) {
+        let mut daemons: Vec<ProcIdentity> = Vec::new();
+        let pid = self
+            .child
+            .as_ref()
+            .and_then(|child| i32::try_from(child.id()).ok());
+        daemons.extend(pid.and_then(ProcIdentity::of));
+        let lock = fs::read_to_string(self.state_dir().join("lock")).unwrap_or_default();
+        let holder = lock
+            .strip_prefix("pid ")
+            .and_then(|rest| rest.split(',').next());
+        let holder = holder.and_then(|pid| pid.parse().ok());
+        let marked = self.guard.alive();
+        daemons.extend(
+            marked
+                .into_iter()
+                .filter(|process| Some(process.pid) == holder),
+        );
+        daemons
+            .iter()
+            .for_each(|daemon| daemon.signal(Signal::SIGTERM));
+        let ended = comes_true(END_CEILING, || !daemons.iter().any(ProcIdentity::is_alive));
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+        if !ended {
+            say("the daemon did not end when it was told to");
+            daemons
+                .iter()
+                .for_each(|daemon| daemon.signal(Signal::SIGKILL));
+        }
+    }
+
     fn dump(&self) {
         let log = self.log_text();
         let lines: Vec<&str> = log.lines().collect();
@@ -579,7 +670,7 @@ impl TestDaemon {
         let query = ListQuery::default();
         let page = self.ask(async |client| client.sessions(&query).await);
         for report in page.map(|page| page.sessions).unwrap_or_default() {
-            say(&format!("session {report:#?}"));
+            say(&format!("session {report:?}"));
             let id = report.id.to_string();
             let events = self.ask(async |client| client.log(&id, EVENTS_SHOWN).await);
             for event in events.unwrap_or_default() {
@@ -591,7 +682,10 @@ impl TestDaemon {
         for entry in &entries[entries.len().saturating_sub(EVENTS_SHOWN)..] {
             say(&format!("  {entry}"));
         }
-        let daemon = self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        let daemon = self
+            .child
+            .as_ref()
+            .and_then(|child| i32::try_from(child.id()).ok());
         let below = daemon.map(descendants).unwrap_or_default();
         say("processes below the daemon:");
         for process in below {
@@ -607,27 +701,26 @@ impl Drop for TestDaemon {
         if failing {
             self.dump();
         }
-        // Whatever a verb started by itself is ended too: it holds the state folder's lock.
-        let mut daemons = vec![];
-        daemons.extend(self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok()));
-        let lock = fs::read_to_string(self.state_dir().join("lock")).unwrap_or_default();
-        let holder = lock.strip_prefix("pid ").and_then(|rest| rest.split(',').next());
-        daemons.extend(holder.and_then(|pid| pid.parse().ok()));
-        let marked = self.guard.alive();
-        for daemon in marked.iter().filter(|process| daemons.contains(&process.pid)) {
-            daemon.signal(Signal::SIGTERM);
+        self.end_daemons();
+        let opened = self.opened.take();
+        let left = || {
+            opened
+                .iter()
+                .flat_map(|id| self.processes(id))
+                .collect::<Vec<_>>()
+        };
+        if comes_true(END_CEILING, || left().is_empty()) {
+            return;
         }
-        let end = std::time::Instant::now() + scaled(END_CEILING);
-        let left = || marked.iter().any(|p| daemons.contains(&p.pid) && p.is_alive());
-        while left() && std::time::Instant::now() < end {
-            if let Some(child) = &mut self.child {
-                drop(child.try_wait());
-            }
-            std::thread::yield_now();
-        }
-        if let Some(mut child) = self.child.take() {
-            drop(child.kill());
-            drop(child.wait());
+        let left = left();
+        let text: Vec<String> = left.iter().map(ProcIdentity::describe).collect();
+        left.iter()
+            .for_each(|process| process.signal(Signal::SIGKILL));
+        let text = format!("sessions left processes behind:\n  {}", text.join("\n  "));
+        if failing {
+            say(&text);
+        } else {
+            panic!("{text}");
         }
     }
 }

@@ -7,12 +7,14 @@
 //! - [`golden`]: recorded transcripts of real agents.
 //! - [`mock_model`]: a model server scripted by the text of the conversation.
 //! - [`cli`]: a running Drowse, driven by its command line as a user would.
+//! - [`daemon`]: the real daemon with fake agents, asked through its client.
 //! - [`agents`]: the real agents, installed on first use and pointed at the mock model.
 //!
 //! Invariant: whatever a test starts through this kit is gone when its guards are dropped.
 
 pub mod agents;
 pub mod cli;
+pub mod daemon;
 pub mod fake;
 pub mod golden;
 pub mod mock_model;
@@ -21,6 +23,7 @@ pub mod process;
 pub mod wait;
 
 pub use agents::RealAgent;
+pub use daemon::TestDaemon;
 pub use fake::FakeAgent;
 pub use mock_model::MockModel;
 pub use piped::PipedAgent;

@@ -44,6 +44,22 @@ pub fn wait_until<T>(what: &str, ceiling: Duration, mut look: impl FnMut() -> Op
     }
 }
 
+/// Looks at a fact until it is there, for at most `ceiling` (scaled); false when it never was. For
+/// guards, which must go on either way.
+#[must_use]
+pub fn comes_true(ceiling: Duration, mut look: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + scaled(ceiling);
+    loop {
+        if look() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 /// Says something on stderr: a test's failure dump, or that something was not run.
 #[expect(
     clippy::print_stderr,

@@ -18,7 +18,7 @@
 //! the former tree was verified empty; a message leaves the inbox only to be delivered or
 //! cancelled; facts of an older launch change nothing but a counter.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
     ActivityKind, Conversation, EndReport, HoldId, Incarnation, Limits, MessageId, MessageState,
@@ -82,8 +82,10 @@ struct Common {
     /// The newest launch.
     incarnation: Incarnation,
     conversation: Option<Conversation>,
-    /// Messages that wait, in the order of their acceptance.
-    inbox: VecDeque<MessageId>,
+    /// Messages that wait. Their numbers are the order of their acceptance, whichever way they came.
+    inbox: BTreeSet<MessageId>,
+    /// Messages that were on disk when the session was loaded: they may be announced only now.
+    restored: BTreeSet<MessageId>,
     leases: BTreeMap<HoldId, Lease>,
     end: Option<EndReport>,
     last_error: Option<String>,
@@ -215,6 +217,7 @@ impl Session {
                 incarnation: progress.incarnation,
                 conversation: progress.conversation.clone(),
                 inbox: saved.queued.iter().copied().collect(),
+                restored: saved.queued.iter().copied().collect(),
                 leases: BTreeMap::new(),
                 end: progress.end.clone(),
                 last_error: progress.last_error.clone(),
@@ -392,8 +395,8 @@ fn incarnation_of(input: &Input) -> Option<Incarnation> {
 
 /// What every phase does alike: a message joins the inbox, new limits apply, use is noted.
 ///
-/// A message can be announced twice (it was on disk already when the session was loaded), so one
-/// that waits or is in flight is not taken again.
+/// A message can be announced twice, or when it was on disk already as the session was loaded and
+/// may be settled by now: one that is known is not taken again.
 fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
     match input {
         // It was deleted with the session.
@@ -409,8 +412,11 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
                 | Phase::Failing
                 | Phase::Ended => None,
             };
-            if in_flight != Some(queued.message) && !cx.common.inbox.contains(&queued.message) {
-                cx.common.inbox.push_back(queued.message);
+            let is_known = cx.common.restored.remove(&queued.message)
+                || in_flight == Some(queued.message)
+                || cx.common.inbox.contains(&queued.message);
+            if !is_known {
+                cx.common.inbox.insert(queued.message);
             }
             cx.common.active = cx.now;
             cx.publish(SessionEvent::MessageQueued {

@@ -75,17 +75,23 @@ fn all(events: &mut mpsc::Receiver<Event>) -> Vec<Event> {
 
 /// The numbers of the notices among them.
 fn numbers(events: &[Event]) -> Vec<usize> {
-    let number = |event: &Event| match &event.what {
-        SessionEvent::Notice { text } => text.parse().ok(),
-        _ => None,
+    let number = |event: &Event| {
+        if let SessionEvent::Notice { text } = &event.what {
+            Some(text.parse().unwrap())
+        } else {
+            None
+        }
     };
     events.iter().filter_map(number).collect()
 }
 
 fn gaps(events: &[Event]) -> Vec<u64> {
-    let gap = |event: &Event| match event.what {
-        SessionEvent::Gap { missed } => missed,
-        _ => None,
+    let gap = |event: &Event| {
+        if let SessionEvent::Gap { missed } = event.what {
+            missed
+        } else {
+            None
+        }
     };
     events.iter().filter_map(gap).collect()
 }

@@ -118,9 +118,12 @@ fn events_are_recorded_once_in_order() {
         assert_eq!(numbers, expected);
         let states: Vec<_> = recorded
             .iter()
-            .filter_map(|event| match &event.what {
-                SessionEvent::StateChanged { to, .. } => Some(to.code()),
-                _ => None,
+            .filter_map(|event| {
+                if let SessionEvent::StateChanged { to, .. } = &event.what {
+                    Some(to.code())
+                } else {
+                    None
+                }
             })
             .collect();
         let life = ["starting", "working", "resting", "releasing", "released"];

@@ -15,9 +15,12 @@ fn handles_and_guards_may_be_sent() {
 
 fn lifted(world: &World) -> Vec<(HoldId, bool)> {
     let recorded = world.fakes.store.recorded().into_iter();
-    let lifted = recorded.filter_map(|event| match event.what {
-        SessionEvent::HoldLifted { id, expired } => Some((id, expired)),
-        _ => None,
+    let lifted = recorded.filter_map(|event| {
+        if let SessionEvent::HoldLifted { id, expired } = event.what {
+            Some((id, expired))
+        } else {
+            None
+        }
     });
     lifted.collect()
 }

@@ -80,12 +80,7 @@ impl Lone {
         SessionActor: Handler<M>,
     {
         self.actor.send(message).await.unwrap();
-        let steps = self.steps.take();
-        let words: Vec<_> = steps
-            .iter()
-            .map(|s| s.split_once(" ->").unwrap().0)
-            .collect();
-        assert_eq!(words, [input]);
+        assert_eq!(self.steps.take_inputs(), [input]);
     }
 
     /// The session has a launched agent that is ready.
@@ -256,11 +251,9 @@ fn facts_become_inputs_in_their_order() {
             IdleTick.into(),
         ]);
         lone.actor.send(facts).await.unwrap();
-        let steps = lone.steps.take();
-        let words: Vec<_> = steps
-            .iter()
-            .map(|s| s.split_once(" ->").unwrap().0)
-            .collect();
-        assert_eq!(words, ["turn-started", "activity", "tick"]);
+        assert_eq!(
+            lone.steps.take_inputs(),
+            ["turn-started", "activity", "tick"]
+        );
     });
 }

@@ -97,12 +97,7 @@ fn a_tick_comes_after_all_queued_activity() {
         world.fakes.backends.print(id, "a");
         world.fakes.backends.print(id, "b");
         settle().await;
-        let steps: Vec<_> = steps.take();
-        let words: Vec<_> = steps
-            .iter()
-            .map(|s| s.split_once(" ->").unwrap().0)
-            .collect();
-        assert_eq!(words, ["activity", "activity", "tick"]);
+        assert_eq!(steps.take_inputs(), ["activity", "activity", "tick"]);
         assert_eq!(world.report(id).await.state, SessionState::Resting);
     });
 }

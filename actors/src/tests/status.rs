@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drowse_messages::{MonoTime, SessionId, SessionState, StopHow};
+use drowse_messages::{Limit, Limits, MonoTime, SessionId, SessionState, StopHow};
 
 use super::steps::Steps;
 use super::{HOUR, MINUTE, SECOND, World, on_paused_time, pass, settle, stop};
@@ -166,8 +166,10 @@ fn pages_have_every_session_once() {
 
 async fn released_at(poll: bool) -> MonoTime {
     let world = World::new();
+    let limits = |limits: &mut Limits| limits.idle_after = Limit::After(2 * MINUTE);
+    world.fakes.catalog.set_limits(limits);
     let id = world.rested(1).await;
-    for _ in 0..18_100 {
+    for _ in 0..1_210 {
         if poll {
             world.report(id).await;
             world.daemon.status().await.unwrap();

@@ -5,11 +5,12 @@
 //! `message_changed` to a final state, unless the session or the daemon ends first.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use drowse_actors::{DaemonHandle, EventStream};
 use drowse_messages::{Accepted, Event, MessageId, SavedMessage, SessionEvent};
 
+use super::front::{Front, Live};
 use super::stream::{Source, frame, id_of};
 
 /// How far a stream is.
@@ -28,8 +29,8 @@ enum Stage {
 /// A source of the events of one message.
 #[derive(Debug)]
 pub(super) struct Life {
-    daemon: DaemonHandle,
-    live: EventStream,
+    daemon: Arc<dyn Front>,
+    live: Box<dyn Live>,
     message: MessageId,
     stage: Stage,
     ready: VecDeque<Bytes>,
@@ -38,7 +39,7 @@ pub(super) struct Life {
 impl Life {
     /// Follows a message just accepted. A repeat was accepted earlier: the store says how far it
     /// is.
-    pub(super) fn new(daemon: DaemonHandle, live: EventStream, accepted: Accepted) -> Self {
+    pub(super) fn new(daemon: Arc<dyn Front>, live: Box<dyn Live>, accepted: Accepted) -> Self {
         let stage = if accepted.duplicate {
             Stage::Asking
         } else {

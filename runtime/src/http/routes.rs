@@ -341,7 +341,7 @@ async fn send_and_follow(
     let place = Place::take(&context)?;
     let live = context
         .daemon
-        .subscribe("http", context.bounds.stream_events_max, Some(session));
+        .subscribe(context.bounds.stream_events_max, Some(session));
     let accepted = context.daemon.send(session, message).await?;
     Ok(place.stream(Life::new(context.daemon.clone(), live, accepted)))
 }

@@ -3,6 +3,7 @@
 mod access;
 mod bounds;
 mod client;
+mod fake;
 mod sessions;
 mod streams;
 
@@ -14,7 +15,6 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use actix_web::rt::System;
-use drowse_actors::DaemonHandle;
 use drowse_messages::{ProblemBody, Refusal};
 use drowse_policy::session::AgentTraits;
 use tempfile::TempDir;
@@ -23,10 +23,11 @@ use tokio::sync::oneshot;
 use super::{Bounds, TcpSocket, UnixSocket, serve};
 use crate::config::{ConfigFile, Protocol, Shared, Sources};
 use client::{Client, Reply};
+use fake::Fake;
 
 /// An endpoint on a thread of its own; it stops when dropped.
 struct Endpoint {
-    daemon: DaemonHandle,
+    daemon: Arc<Fake>,
     folder: TempDir,
     tcp: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -41,7 +42,7 @@ impl Endpoint {
     fn with(config: &str, bounds: Bounds) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = shared(folder.path(), config);
-        let daemon = DaemonHandle::default();
+        let daemon = Arc::<Fake>::default();
         let (stop, stopped) = oneshot::channel();
         let (started, address) = mpsc::channel();
         let (handle, at) = (daemon.clone(), folder.path().to_owned());

@@ -5,11 +5,12 @@
 //! events behind it are together every event once. Watching is never activity.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use drowse_actors::{DaemonHandle, EventStream};
 use drowse_messages::{Event, Refusal, SessionEvent, SessionId};
 
+use super::front::{Front, Live};
 use super::stream::{Source, frame, id_of};
 
 /// 500 kept events are read at a time: some hundred kilobytes, and the store is free in between.
@@ -34,8 +35,8 @@ enum Stage {
 /// A source of all events, or of those of one session.
 #[derive(Debug)]
 pub(super) struct Watch {
-    daemon: DaemonHandle,
-    live: EventStream,
+    daemon: Arc<dyn Front>,
+    live: Box<dyn Live>,
     session: Option<SessionId>,
     stage: Stage,
     /// Frames that are ready. At most a page of them.
@@ -45,12 +46,12 @@ pub(super) struct Watch {
 impl Watch {
     /// Subscribes.
     pub(super) fn new(
-        daemon: DaemonHandle,
+        daemon: Arc<dyn Front>,
         capacity: usize,
         session: Option<SessionId>,
         after: Option<u64>,
     ) -> Self {
-        let live = daemon.subscribe("http", capacity, session);
+        let live = daemon.subscribe(capacity, session);
         Self {
             daemon,
             live,

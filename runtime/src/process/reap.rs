@@ -90,16 +90,12 @@ pub fn run(step: ReapStep, scope: &Scope) -> io::Result<Outcome> {
 
 /// Lists and measures the tree.
 fn snapshot(scope: &Scope) -> io::Result<Outcome> {
-    let mut processes = Vec::new();
-    visit(scope.roots()?, &mut |process, stat| {
-        if processes.len() < REPORT_PROCESSES_MAX {
-            let pss_bytes = process.pss_bytes().unwrap_or(0);
-            processes.push(ProcReport {
-                pss_bytes,
-                ..stat.report()
-            });
-        }
-    })?;
+    let found = table::list(&|| scope.roots())?;
+    let processes: Vec<_> = found
+        .iter()
+        .take(REPORT_PROCESSES_MAX)
+        .map(measure)
+        .collect();
     Ok(Outcome {
         empty: processes.is_empty(),
         processes,
@@ -107,12 +103,21 @@ fn snapshot(scope: &Scope) -> io::Result<Outcome> {
     })
 }
 
+fn measure(stat: &Stat) -> ProcReport {
+    let measured = find(stat.identity)
+        .ok()
+        .and_then(|(process, _)| process.pss_bytes().ok());
+    ProcReport {
+        pss_bytes: measured.unwrap_or(0),
+        ..stat.report()
+    }
+}
+
 /// Asks every process of the tree to end, leaves first, so that a parent which waits for its
 /// children finds them already asked.
 fn terminate(scope: &Scope) -> io::Result<Outcome> {
     let signaller = Signaller::new();
-    let mut found = Vec::new();
-    visit(scope.roots()?, &mut |_, stat| found.push(stat.clone()))?;
+    let found = table::list(&|| scope.roots())?;
     for stat in found.iter().rev() {
         if signaller.send_to(stat.identity, Signal::TERM).is_ok() {
             // SIGCONT follows, because a stopped process would not see SIGTERM. That it may have

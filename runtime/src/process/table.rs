@@ -18,6 +18,9 @@ use rustix::io::Errno;
 /// what one walk may cost (about a second).
 pub const WALK_PROCESSES_MAX: usize = 65_536;
 
+/// 3 walks: enough for one process that ends at a bad moment, and cheap for trees with zombies.
+const WALK_TRIES_MAX: u32 = 3;
+
 /// 1 KiB: a stat line has 52 numbers of at most 20 digits and a name of 15 bytes; real ones are
 /// below 400 bytes, and what is cut off lies behind the fields read here.
 const STAT_BYTES_MAX: usize = 1024;
@@ -277,11 +280,27 @@ pub fn children_of(keeper: ProcIdentity) -> io::Result<Vec<i32>> {
 /// # Errors
 /// [`is_gone`] when the keeper is gone or its number belongs to another process now.
 pub fn walk(keeper: ProcIdentity) -> io::Result<Vec<Stat>> {
-    let mut found = Vec::new();
-    visit(children_of(keeper)?, &mut |_, stat| {
-        found.push(stat.clone());
-    })?;
-    Ok(found)
+    list(&|| children_of(keeper))
+}
+
+/// Lists the living processes below `roots`, the roots included, parents before children.
+///
+/// A parent that ends during a walk hands its children to a process that was read already; so a
+/// walk that met somebody dead is repeated, a bounded number of times, because a zombie that
+/// nobody collects is met every time.
+///
+/// # Errors
+/// Those of `roots`, and as [`visit`].
+pub fn list(roots: &dyn Fn() -> io::Result<Vec<i32>>) -> io::Result<Vec<Stat>> {
+    let mut tries = 0;
+    loop {
+        let mut found = Vec::new();
+        let seen = visit(roots()?, &mut |_, stat| found.push(stat.clone()))?;
+        tries += 1;
+        if seen.alive == seen.pids.len() || tries == WALK_TRIES_MAX {
+            return Ok(found);
+        }
+    }
 }
 
 fn read_start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {

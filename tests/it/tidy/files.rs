@@ -16,6 +16,10 @@ const LINES_WANTED: usize = 500;
 /// Who may sleep, and why: files, and all of a folder. Everybody else waits for a fact.
 const SLEEPERS: &[(&str, &str)] = &[
     (
+        "actors/examples/figures.rs",
+        "lets the time of its fakes pass",
+    ),
+    (
         "actors/src/testing/",
         "fakes that take their time, on a clock that is advanced by hand",
     ),
@@ -48,21 +52,18 @@ const SLEEPERS: &[(&str, &str)] = &[
         "runtime/src/process/reaper.rs",
         "the daemon's last look at whether its threads are done",
     ),
+    ("tests/bin/", "programs that are slow on purpose"),
     (
-        "tests/bin/fake_agent/children.rs",
-        "children that change while a tree is walked",
-    ),
-    (
-        "tests/bin/fake_agent/home.rs",
-        "an agent that starts slowly",
-    ),
-    (
-        "tests/bin/fake_agent/turn.rs",
-        "an agent that works, flushes and dies slowly",
+        "tests/it/process/support.rs",
+        "looks again at a fact of the process table",
     ),
     (
         "tests/src/agents/install.rs",
         "looks again at npm and at another process's lock",
+    ),
+    (
+        "tests/src/cli.rs",
+        "waits for the end of a daemon in a destructor, where nothing may panic",
     ),
     (
         "tests/src/wait.rs",
@@ -164,9 +165,7 @@ fn is_declared(path: &str, targets: &BTreeSet<String>) -> bool {
         declared.is_some_and(|rest| rest.trim_end_matches([';', ' ', '{']) == name)
     };
     let texts = parents.filter_map(|parent| std::fs::read_to_string(parent).ok());
-    texts
-        .into_iter()
-        .any(|text| text.lines().any(|line| declares(line)))
+    texts.into_iter().any(|text| text.lines().any(&declares))
 }
 
 /// A lint that is in the way is expected with a reason, and complains once it is not needed.

@@ -12,7 +12,7 @@ use crate::effect::{Effect, Input};
 /// Dormant, released or failing: no process, and late news of the last one is dropped.
 pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
     match input {
-        Input::MessageQueued(_) => {
+        Input::MessageQueued(_) if !cx.common.inbox.is_empty() => {
             cx.common.failed_starts = 0;
             Starting::begin(false, cx)
         }
@@ -26,7 +26,8 @@ pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
             cx.fx.push(Effect::StartSettled);
             phase
         }
-        Input::Activity(_)
+        Input::MessageQueued(_)
+        | Input::Activity(_)
         | Input::StatusChanged(_)
         | Input::TaskRoster(_)
         | Input::IdleTick(_)

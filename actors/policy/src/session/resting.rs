@@ -70,7 +70,7 @@ pub(super) fn take_up(phase: Phase, was_held: bool, cx: &mut Cx<'_>) -> Phase {
         return phase;
     };
     if live.takes_messages()
-        && let Some(message) = cx.common.inbox.pop_front()
+        && let Some(message) = cx.common.inbox.pop_first()
     {
         cx.tell(BackendOrder::Deliver(message));
         return Turn::begin(live, Some(message), cx);

@@ -10,6 +10,8 @@ mod limits;
 mod orders;
 mod properties;
 mod release;
+mod run;
 mod starts;
 mod story;
 mod watch;
+mod world;

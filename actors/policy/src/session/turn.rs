@@ -143,7 +143,7 @@ pub(super) fn end(turn: &Turn, ended: &TurnEnded, cx: &mut Cx<'_>) {
 /// The message in flight did not reach the agent: it is the next one again.
 pub(super) fn put_back(turn: &Turn, cx: &mut Cx<'_>) {
     if let Some(message) = turn.message {
-        cx.common.inbox.push_front(message);
+        cx.common.inbox.insert(message);
         cx.settle(message, MessageState::Queued, "");
     }
 }

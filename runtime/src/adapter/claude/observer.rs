@@ -7,6 +7,7 @@
 
 use drowse_messages::{AgentStatus, Answer, Busy, BusyKind, Conversation, TurnEnded};
 
+use super::super::paragraphs::Paragraphs;
 use super::super::text::{ANSWER_BYTES_MAX, NOTICE_CHARS_MAX, cut, one_line};
 use super::super::wire::{Notices, Part, flag, number, read, text, written};
 use super::super::{Direction, Fact, Observer, Seen};
@@ -43,6 +44,7 @@ pub(super) struct ClaudeObserver {
     tasks: Tasks,
     timers: Timers,
     notices: Notices,
+    paragraphs: Paragraphs,
     compacting: bool,
     /// The message the stream is at, and the last one that came through the stream as text.
     speaking: Option<String>,
@@ -68,6 +70,7 @@ impl ClaudeObserver {
             tasks: Tasks::default(),
             timers: Timers::default(),
             notices: Notices::default(),
+            paragraphs: Paragraphs::default(),
             compacting: false,
             speaking: None,
             streamed: None,
@@ -261,6 +264,7 @@ impl ClaudeObserver {
     fn ended(&mut self, seen: &mut Seen, ended: Ended, text: String) {
         let Ended { outcome, answers } = ended;
         self.timers.turn_ended(seen);
+        self.paragraphs.turn_ended();
         seen.status(AgentStatus::TurnEnded(TurnEnded {
             outcome,
             text,
@@ -312,13 +316,14 @@ impl ClaudeObserver {
                 let message: Message<'_> = read(event.message).unwrap_or_default();
                 self.speaking = text(message.id).map(std::borrow::Cow::into_owned);
             }
+            Some("content_block_start") => self.paragraphs.begin(),
             Some("content_block_delta") => {
                 let delta: Delta<'_> = read(event.delta).unwrap_or_default();
                 if text(delta.kind).as_deref() == Some("text_delta")
                     && let Some(words) = text(delta.text)
                 {
                     self.streamed.clone_from(&self.speaking);
-                    output(seen, &words);
+                    self.output(seen, &words);
                 }
             }
             Some(_) | None => {}
@@ -336,10 +341,19 @@ impl ClaudeObserver {
             match text(block.kind).as_deref() {
                 Some("tool_use") => self.timers.called(&block),
                 Some("text") if line.parent_tool_use_id.is_none() && !streamed => {
-                    output(seen, &text(block.text).unwrap_or_default());
+                    self.paragraphs.begin();
+                    self.output(seen, &text(block.text).unwrap_or_default());
                 }
                 Some(_) | None => {}
             }
+        }
+    }
+
+    /// What Claude says on its own account is no answer to a prompt that it has yet to take in,
+    /// and whoever watches would take it for one.
+    fn output(&mut self, seen: &mut Seen, words: &str) {
+        if !self.turn.is_before_prompt() {
+            self.paragraphs.say(seen, words);
         }
     }
 
@@ -423,12 +437,5 @@ fn why(line: &TurnResult<'_>, said: &str, subtype: &str) -> String {
         (false, _) => errors.join("; "),
         (true, false) => said.to_owned(),
         (true, true) => subtype.to_owned(),
-    }
-}
-
-fn output(seen: &mut Seen, words: &str) {
-    if !words.is_empty() {
-        seen.facts
-            .push(Fact::Output(cut(words, ANSWER_BYTES_MAX).to_owned()));
     }
 }

@@ -448,9 +448,19 @@ fn output_comes_once() {
         facts,
         [
             Fact::Output("日\n".to_owned()),
-            Fact::Output("API error".to_owned())
+            Fact::Output("\n\nAPI error".to_owned())
         ]
     );
+}
+
+/// Row 126: what Claude says of a task while a prompt waits is not shown as that prompt's answer.
+#[test]
+fn words_before_the_prompt_is_taken_in_are_no_answer() {
+    let said = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"words"}]}}"#;
+    let lines = [PROMPT, ECHO, RESULT, PROMPT, said, NOTIFIED, ECHO, said];
+    let facts = feed(&mut *ready(), &lines);
+    let words = Fact::Output("words".to_owned());
+    assert_eq!(facts.iter().filter(|fact| **fact == words).count(), 1);
 }
 
 /// D39: a line with bad bytes is flagged, the next one is read.

@@ -45,6 +45,12 @@ impl Turn {
         self.prompts > self.echoes
     }
 
+    /// True while what Claude says comes before the prompt that it is to answer. Only an echo
+    /// tells, so one that never echoed answers the prompt as far as is known.
+    pub(super) fn is_before_prompt(&self) -> bool {
+        self.echoing && self.prompts > 0 && self.echoes == 0
+    }
+
     pub(super) fn echoed(&mut self) {
         self.echoes = self.prompts.min(self.echoes.saturating_add(1));
         self.echoing = true;

@@ -8,6 +8,7 @@
 
 use drowse_messages::{AgentStatus, Answer, Busy, BusyKind, Conversation, TurnEnded};
 
+use super::super::paragraphs::Paragraphs;
 use super::super::text::{ANSWER_BYTES_MAX, NOTICE_CHARS_MAX, TITLE_CHARS_MAX, cut, one_line};
 use super::super::wire::{Notices, Part, flag, number, read, text, written};
 use super::super::{Direction, Fact, Observer, Seen};
@@ -35,6 +36,7 @@ pub(super) struct PiObserver {
     asks: Asks,
     tasks: Tasks,
     notices: Notices,
+    paragraphs: Paragraphs,
     compacting: bool,
     /// Ids of `bash` commands under way.
     commands: Vec<String>,
@@ -51,6 +53,7 @@ impl PiObserver {
             asks: Asks::default(),
             tasks: Tasks::default(),
             notices: Notices::default(),
+            paragraphs: Paragraphs::default(),
             compacting: false,
             commands: Vec::new(),
             orders: 0,
@@ -167,6 +170,7 @@ impl PiObserver {
 
     fn end(&mut self, seen: &mut Seen, ended: Option<TurnEnded>) {
         if let Some(ended) = ended {
+            self.paragraphs.turn_ended();
             seen.status(AgentStatus::TurnEnded(ended));
         }
     }
@@ -314,11 +318,13 @@ impl PiObserver {
             self.on_disk(seen);
         }
         let delta: Delta<'_> = read(said.event).unwrap_or_default();
-        if text(delta.kind).as_deref() == Some("text_delta")
-            && let Some(words) = text(delta.delta).filter(|words| !words.is_empty())
-        {
-            seen.facts
-                .push(Fact::Output(cut(&words, ANSWER_BYTES_MAX).to_owned()));
+        match text(delta.kind).as_deref() {
+            Some("text_start") => self.paragraphs.begin(),
+            Some("text_delta") => {
+                let words = text(delta.delta).unwrap_or_default();
+                self.paragraphs.say(seen, &words);
+            }
+            Some(_) | None => {}
         }
     }
 

@@ -7,7 +7,9 @@ use drowse_messages::{
     TurnOutcome,
 };
 
-use super::story::{MINUTE, OBEDIENT, SECOND, Story, conversation, ended, saved};
+use super::story::{MINUTE, SECOND, Story};
+use super::world::{OBEDIENT, conversation, ended, saved};
+
 use crate::session::{AgentTraits, LATE_TICK_MAX};
 
 const JUST: Duration = Duration::from_millis(1);

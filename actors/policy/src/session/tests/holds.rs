@@ -7,7 +7,8 @@ use drowse_messages::{
     StopHow, Who,
 };
 
-use super::story::{HOUR, MINUTE, OBEDIENT, SECOND, Story, after, conversation};
+use super::story::{HOUR, MINUTE, SECOND, Story};
+use super::world::{OBEDIENT, after, conversation};
 
 const JUST: Duration = Duration::from_millis(1);
 
@@ -225,7 +226,7 @@ fn a_spent_budget_does_not_end_what_cannot_resume() {
 /// C 36: until an agent that reports tasks has reported any, it is not known to be idle.
 #[test]
 fn an_unknown_roster_holds() {
-    let saved = super::story::saved(drowse_messages::Progress::default(), &[]);
+    let saved = super::world::saved(drowse_messages::Progress::default(), &[]);
     let traits = crate::session::AgentTraits {
         can_resume: true,
         reports_tasks: true,
@@ -313,7 +314,7 @@ fn a_foreign_turn_end_settles_nothing() {
             answers: false,
         })
     };
-    let mut story = Story::working(super::story::DEAF);
+    let mut story = Story::working(super::world::DEAF);
     story.says(foreign());
     assert_eq!(story.state(), SessionState::Working);
     story.stop(StopHow::Stop).unwrap();

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use drowse_messages::{ExitStatus, Reason, SessionEvent, SessionState, StopHow};
 
-use super::story::{DEAF, HOUR, MINUTE, Manners, OBEDIENT, SECOND, Story, conversation};
+use super::story::{HOUR, MINUTE, SECOND, Story};
+use super::world::{DEAF, Manners, OBEDIENT, conversation};
+
 use crate::session::STUCK_RETRY_AFTER;
 
 const JUST: Duration = Duration::from_millis(1);

@@ -7,7 +7,9 @@ use drowse_messages::{
     Who,
 };
 
-use super::story::{HOUR, MINUTE, OBEDIENT, SECOND, Story, after, task};
+use super::story::{HOUR, MINUTE, SECOND, Story};
+use super::world::{OBEDIENT, after, task};
+
 use crate::session::{ASKS_MAX, BUSY_MAX, ROSTER_TASKS_MAX, SCHEDULES_MAX};
 
 const JUST: Duration = Duration::from_millis(1);
@@ -26,7 +28,7 @@ fn the_hard_limit_ends_a_working_agent() {
     let mut story = Story::resting(OBEDIENT);
     story.limit(hard_limit(600));
     story.message();
-    story.world.manners = super::story::DEAF;
+    story.world.manners = super::world::DEAF;
     let end = story.session().next_deadline().unwrap();
     story.wait(end.since(story.now) - JUST);
     assert_eq!(story.count("!LimitWarned"), 0);

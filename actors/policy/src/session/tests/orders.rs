@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use drowse_messages::{Interrupt, Order, SessionState, StopHow, Who};
 
-use super::story::{DEAF, MINUTE, OBEDIENT, SECOND, Story};
+use super::story::{MINUTE, SECOND, Story};
+use super::world::{DEAF, OBEDIENT};
 
 fn interrupt() -> Order {
     let by = Who::Client("me".to_owned());
@@ -177,7 +178,7 @@ fn a_stop_of_what_does_not_run() {
         story.stop(how).unwrap();
         assert_eq!(story.state(), SessionState::New);
     }
-    let mut story = Story::dormant(super::story::Manners {
+    let mut story = Story::dormant(super::world::Manners {
         launches: false,
         ..OBEDIENT
     });

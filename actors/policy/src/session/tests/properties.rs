@@ -17,8 +17,10 @@ use std::time::Duration;
 use drowse_messages::{IdleTick, Limits, Order};
 use proptest::prelude::*;
 
-use super::generate::{Run, come_to_rest, lives, settle_down};
+use super::generate::lives;
+use super::run::{Run, come_to_rest, settle_down};
 use super::watch::SETTLED_AFTER_MAX;
+
 use crate::session::Session;
 
 /// 512 cases, or more by `PROPTEST_CASES`.

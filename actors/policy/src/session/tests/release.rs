@@ -6,7 +6,8 @@ use drowse_messages::{
     AgentStatus, DeliveryResult, MessageId, MessageQueued, SessionState, StopHow,
 };
 
-use super::story::{DEAF, MINUTE, OBEDIENT, SECOND, Story, conversation};
+use super::story::{MINUTE, SECOND, Story};
+use super::world::{DEAF, OBEDIENT, conversation};
 
 /// D 60, D30: a message sent at any moment of a release is delivered once, by the next process,
 /// which is started only when the former is gone.
@@ -187,7 +188,7 @@ fn a_restored_session_starts_nothing() {
             incarnation: drowse_messages::Incarnation(3),
             ..drowse_messages::Progress::default()
         };
-        let saved = super::story::saved(progress, &[]);
+        let saved = super::world::saved(progress, &[]);
         let limits = drowse_messages::Limits::default();
         let mut story = Story::restored(&saved, OBEDIENT, limits);
         story.feed(drowse_messages::IdleTick);
@@ -206,11 +207,26 @@ fn a_nudge_delivers_what_was_accepted_before() {
             state,
             ..drowse_messages::Progress::default()
         };
-        let saved = super::story::saved(progress, &[1]);
+        let saved = super::world::saved(progress, &[1]);
         let limits = drowse_messages::Limits::default();
         let mut story = Story::restored(&saved, OBEDIENT, limits);
         story.feed(drowse_messages::IdleTick);
         story.wait(2 * SECOND);
         assert_eq!(story.count("deliver(1)"), delivered, "{state:?}");
     }
+}
+
+/// D 60: a message that was on disk when its session was loaded may be settled before it is
+/// announced; the announcement does not bring it back.
+#[test]
+fn a_late_announcement_brings_nothing_back() {
+    let saved = super::world::saved(drowse_messages::Progress::default(), &[1]);
+    let limits = drowse_messages::Limits::default();
+    let mut story = Story::restored(&saved, OBEDIENT, limits);
+    story.stop(StopHow::Stop).unwrap();
+    let message = MessageId(1);
+    story.feed(MessageQueued { message });
+    story.wait(MINUTE);
+    assert_eq!(story.count("settle(1, cancelled)"), 1);
+    assert_eq!(story.count("ask-start"), 0);
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use drowse_messages::{AgentStatus, Limits, SessionEvent, SessionState, StartGranted, StopHow};
 
-use super::story::{HOUR, MINUTE, Manners, OBEDIENT, SECOND, Story, after, conversation};
+use super::story::{HOUR, MINUTE, SECOND, Story};
+use super::world::{Manners, OBEDIENT, after, conversation};
+
 use crate::session::START_TRIES_MAX;
 
 const JUST: Duration = Duration::from_millis(1);

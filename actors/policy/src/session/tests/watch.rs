@@ -10,6 +10,7 @@ use drowse_messages::{
 };
 
 use super::generate::TERM_GRACE;
+
 use crate::session::{SNAPSHOT_MAX, Session, Times};
 use crate::{BackendOrder, Effect, Input};
 
@@ -260,24 +261,21 @@ impl Watch {
     }
 
     fn check_event(&mut self, before: &Session, now: MonoTime, event: &SessionEvent) {
-        match event {
-            SessionEvent::Ending { reason, .. } => {
-                let current = before.incarnation();
-                self.trees.entry(current).or_default().ending = Some(*reason);
-                if *reason == Reason::Idle {
-                    self.check_idle(before, now);
-                }
+        let current = before.incarnation();
+        if let SessionEvent::Ending { reason, .. } = event {
+            self.trees.entry(current).or_default().ending = Some(*reason);
+            if *reason == Reason::Idle {
+                self.check_idle(before, now);
             }
-            SessionEvent::Released { end } => {
-                let tree = &self.trees[&before.incarnation()];
-                let begun = tree.ending.expect("an end begins");
-                // 7: the reason never becomes less important.
-                assert!(end.reason.weight() >= begun.weight());
-                assert!(tree.empty, "released before a walk found nothing");
-            }
-            SessionEvent::Removed => self.removed = true,
-            _ => {}
         }
+        if let SessionEvent::Released { end } = event {
+            let tree = &self.trees[&current];
+            let begun = tree.ending.expect("an end begins");
+            // 7: the reason never becomes less important.
+            assert!(end.reason.weight() >= begun.weight());
+            assert!(tree.empty, "released before a walk found nothing");
+        }
+        self.removed |= matches!(event, SessionEvent::Removed);
     }
 
     /// 1 and 2: nothing runs or holds, and it has been quiet for the whole time.
@@ -314,11 +312,8 @@ impl Watch {
                 "a tick that leaves its deadline behind would come for ever"
             );
         }
-        let starts = match after.state() {
-            SessionState::Starting => true,
-            SessionState::Stopping => after.running().is_none(),
-            _ => false,
-        };
+        let stops_a_launch = after.state() == SessionState::Stopping && after.running().is_none();
+        let starts = after.state() == SessionState::Starting || stops_a_launch;
         assert!(starts || !self.asked_start, "a place is not given back");
         let waiting = self
             .messages

@@ -1,0 +1,226 @@
+//! A program that misbehaves by script: what agents and their tools do to escape being ended.
+//!
+//! `tree-agent 'ignore;fork[setsid;report;sleep];report;sleep'`. Actions run in order, separated
+//! by `;`; a script in brackets belongs to the action before it.
+//!
+//! | action | does |
+//! |---|---|
+//! | `report` | writes `pid@start` and a line end to standard output |
+//! | `sleep`, `exit N`, `spin` | sleeps for ever, ends, burns a core |
+//! | `fork[..]` | a child that runs the script and ends |
+//! | `times N[..]` | the script N times |
+//! | `setsid`, `subreaper`, `stop` | the system call; `stop` is SIGSTOP to itself |
+//! | `ignore` | ignores HUP, INT and TERM |
+//! | `onterm[..]` | sleeps until SIGTERM, runs the script, ends |
+//! | `thread[..]` | the script on another thread, and goes on |
+//! | `leaderless[..]` | the script on another thread, while the first thread ends |
+//! | `respawn[..]` | a child that runs the script, and a new one whenever it ends |
+//! | `runner` | for ever: forks a successor and ends |
+//! | `storm` | for ever: a child in its own process session every 0.2 ms, each living 5 ms |
+//! | `bare[..]` | replaces itself by a `tree-agent` with an empty environment |
+//! | `name X` | renames itself |
+//! | `standing` | writes its descriptors, folder and variables as one line |
+//! | `echo` | copies standard input to standard output until it ends |
+//! | `byte` | writes one byte |
+#![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
+
+use std::ffi::CString;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+fn main() {
+    let script = std::env::args().nth(1).expect("a script");
+    run(&script);
+}
+
+fn run(script: &str) {
+    for (word, argument, inner) in actions(script) {
+        act(word, argument, inner);
+    }
+}
+
+/// Cuts `word argument[inner]` pieces at the semicolons outside brackets.
+fn actions(script: &str) -> Vec<(&str, &str, &str)> {
+    let mut depth = 0;
+    let pieces = script.split(|c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ';' && depth == 0
+    });
+    let parts = |piece: &'_ str| -> (usize, usize) {
+        let head = piece.find('[').unwrap_or(piece.len());
+        (head, piece[..head].find(' ').unwrap_or(head))
+    };
+    pieces
+        .filter(|piece| !piece.is_empty())
+        .map(|piece| {
+            let (head, word) = parts(piece);
+            let inner = piece[head..]
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'));
+            (
+                &piece[..word],
+                piece[word..head].trim(),
+                inner.unwrap_or(""),
+            )
+        })
+        .collect()
+}
+
+fn act(word: &str, argument: &str, inner: &str) {
+    match word {
+        "report" => report(),
+        "sleep" => sleep(),
+        "spin" => loop {
+            std::hint::spin_loop();
+        },
+        "exit" => leave(argument.parse().expect("a code")),
+        "fork" => fork(inner),
+        "times" => (0..argument.parse().expect("a count")).for_each(|_| run(inner)),
+        "name" => {
+            let name = CString::new(argument).expect("no zero byte");
+            // SAFETY: a system call on a valid string.
+            unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        }
+        "thread" => {
+            let inner = inner.to_owned();
+            drop(thread::spawn(move || run(&inner)));
+        }
+        "bare" => {
+            let error = Command::new("/proc/self/exe")
+                .arg0("tree-agent")
+                .env_clear()
+                .arg(inner)
+                .exec();
+            panic!("exec: {error}");
+        }
+        "standing" => standing(),
+        "echo" => echo(),
+        "byte" => write(b"x"),
+        _ => act_by_system_call(word, inner),
+    }
+}
+
+fn act_by_system_call(word: &str, inner: &str) {
+    // SAFETY: system calls without pointers, except where noted.
+    unsafe {
+        match word {
+            "setsid" => drop_result(libc::setsid()),
+            "subreaper" => drop_result(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)),
+            "stop" => drop_result(libc::raise(libc::SIGSTOP)),
+            "ignore" => {
+                for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+                    libc::signal(signal, libc::SIG_IGN);
+                }
+            }
+            "onterm" => {
+                let mut wanted = std::mem::zeroed();
+                libc::sigemptyset(&raw mut wanted);
+                libc::sigaddset(&raw mut wanted, libc::SIGTERM);
+                libc::sigprocmask(libc::SIG_BLOCK, &raw const wanted, std::ptr::null_mut());
+                report();
+                let mut got = 0;
+                libc::sigwait(&raw const wanted, &raw mut got);
+                run(inner);
+                leave(0);
+            }
+            "leaderless" => {
+                let inner = inner.to_owned();
+                drop(thread::spawn(move || run(&inner)));
+                libc::syscall(libc::SYS_exit, 0);
+            }
+            "respawn" => loop {
+                fork(inner);
+                libc::waitpid(-1, std::ptr::null_mut(), 0);
+            },
+            "runner" => loop {
+                if libc::fork() != 0 {
+                    libc::_exit(0);
+                }
+            },
+            "storm" => loop {
+                if libc::fork() == 0 {
+                    libc::setsid();
+                    thread::sleep(Duration::from_millis(5));
+                    libc::_exit(0);
+                }
+                thread::sleep(Duration::from_micros(200));
+                while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
+            },
+            _ => panic!("no action {word:?}"),
+        }
+    }
+}
+
+fn drop_result(result: i32) {
+    assert!(result >= 0, "{}", std::io::Error::last_os_error());
+}
+
+fn fork(script: &str) {
+    // SAFETY: only scripts without live locks fork; the child goes on in the same program.
+    match unsafe { libc::fork() } {
+        0 => {
+            run(script);
+            leave(0);
+        }
+        pid => drop_result(pid),
+    }
+}
+
+fn sleep() -> ! {
+    loop {
+        thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+fn report() {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("proc");
+    let start = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().nth(19));
+    write(format!("{}@{}\n", std::process::id(), start.expect("a start")).as_bytes());
+}
+
+fn standing() {
+    let mut fds: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+        .expect("proc")
+        .map(|entry| entry.expect("an entry").path())
+        // The descriptor that this listing itself uses leads nowhere afterwards.
+        .filter(|path| std::fs::read_link(path).is_ok_and(|to| !to.starts_with("/proc")))
+        .map(|path| {
+            path.file_name()
+                .expect("named")
+                .to_string_lossy()
+                .parse()
+                .expect("a number")
+        })
+        .collect();
+    fds.sort_unstable();
+    let cwd = std::env::current_dir().expect("a folder");
+    let names: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
+    let text = format!("fds={fds:?} cwd={} env={names:?}\n", cwd.display());
+    write(text.as_bytes());
+}
+
+fn echo() {
+    let mut bytes = [0; 4096];
+    while let Ok(length @ 1..) = std::io::stdin().read(&mut bytes) {
+        write(&bytes[..length]);
+    }
+}
+
+/// One write, so that lines of several processes do not mix; without a lock, which a fork on
+/// another thread would copy in its locked state.
+fn write(bytes: &[u8]) {
+    // SAFETY: the bytes are valid for their length.
+    let written = unsafe { libc::write(1, bytes.as_ptr().cast(), bytes.len()) };
+    assert_eq!(written, bytes.len().cast_signed(), "stdout is open");
+}
+
+fn leave(code: i32) -> ! {
+    // SAFETY: ends this process.
+    unsafe { libc::_exit(code) }
+}

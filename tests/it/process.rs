@@ -1,0 +1,5 @@
+//! Keepers, trees and the ways to escape them, with real processes and without a daemon.
+
+mod keeper;
+mod reap_tree;
+mod support;

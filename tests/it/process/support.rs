@@ -1,0 +1,327 @@
+//! A backend under test: a keeper, a scripted agent below it, and what became of them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::future::Future;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use drowse::process::control::{Launch, ToKeeper};
+use drowse::process::link::{AgentStdio, KeeperEvent, KeeperLink};
+use drowse::process::reaper::ReaperPool;
+use drowse::process::spawn::KeeperProgram;
+use drowse_messages::{
+    ExitStatus, Incarnation, ProcIdentity, ReapReport, ReapRequest, ReapStep, SessionId,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// The ceiling of every wait.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) const KEEPER: &str = env!("CARGO_BIN_EXE_drowse-dup");
+pub(crate) const TREE_AGENT: &str = env!("CARGO_BIN_EXE_tree-agent");
+pub(crate) const FAKE_DAEMON: &str = env!("CARGO_BIN_EXE_fake-daemon");
+
+/// Runs a test on a runtime of its own.
+pub(crate) fn on_runtime<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(test)
+}
+
+/// Fails the test when `what` takes longer than the ceiling.
+pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
+    }
+}
+
+/// Waits for a fact that only looking can establish.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{what}: not within {PATIENCE:?}"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A mark that no other test's processes carry.
+pub(crate) fn new_session() -> SessionId {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    SessionId::from_random((u64::from(std::process::id()) << 24) + count)
+}
+
+pub(crate) fn launch(session: SessionId, argv: &[&str]) -> Launch {
+    let env = [
+        ("PATH".into(), "/usr/bin:/bin".into()),
+        ("DROWSE_SESSION".into(), session.to_string().into()),
+    ];
+    Launch {
+        argv: argv.iter().map(Into::into).collect(),
+        env: env.to_vec(),
+        cwd: "/".into(),
+        eof_grace: Duration::from_millis(50),
+        term_grace: Duration::from_millis(100),
+    }
+}
+
+pub(crate) struct Backend {
+    pub(crate) session: SessionId,
+    pub(crate) link: KeeperLink,
+    pub(crate) agent: ProcIdentity,
+    pub(crate) stdio: AgentStdio,
+    pub(crate) said: Vec<u8>,
+}
+
+impl Backend {
+    /// A `tree-agent` with this script, started.
+    pub(crate) async fn start(script: &str) -> Self {
+        let session = new_session();
+        Self::launch(session, launch(session, &[TREE_AGENT, script])).await
+    }
+
+    pub(crate) async fn launch(session: SessionId, launch: Launch) -> Self {
+        let program = KeeperProgram::at(Path::new(KEEPER));
+        let mut link = KeeperLink::spawn(&program, session, launch)
+            .await
+            .expect("a keeper");
+        match in_time("the start", link.next_message())
+            .await
+            .expect("understood")
+        {
+            Some(KeeperEvent::Started { agent, stdio }) => Self {
+                session,
+                link,
+                agent,
+                stdio,
+                said: Vec::new(),
+            },
+            other => panic!("the agent did not start: {other:?}"),
+        }
+    }
+
+    /// Reads on until `count` processes have reported themselves.
+    pub(crate) async fn reports(&mut self, count: usize) -> Vec<ProcIdentity> {
+        loop {
+            let found = parse_reports(&self.said);
+            if found.len() >= count {
+                return found;
+            }
+            self.read_some().await;
+        }
+    }
+
+    /// Reads on until a whole line has come.
+    pub(crate) async fn line(&mut self) -> String {
+        while !self.said.contains(&b'\n') {
+            self.read_some().await;
+        }
+        String::from_utf8_lossy(&self.said).into_owned()
+    }
+
+    async fn read_some(&mut self) {
+        let mut bytes = [0; 4096];
+        let read = in_time("output", self.stdio.stdout.read(&mut bytes))
+            .await
+            .expect("a pipe");
+        assert!(
+            read > 0,
+            "output ended after {:?}",
+            String::from_utf8_lossy(&self.said)
+        );
+        self.said.extend_from_slice(&bytes[..read]);
+    }
+
+    pub(crate) async fn say(&mut self, text: &str) {
+        self.stdio
+            .stdin
+            .write_all(text.as_bytes())
+            .await
+            .expect("the agent reads");
+    }
+
+    pub(crate) async fn step(&self, pool: &ReaperPool, step: ReapStep) -> ReapReport {
+        step_on(pool, self.session, self.link.keeper(), step).await
+    }
+
+    /// The next event that is an exit.
+    pub(crate) async fn exit(&mut self) -> ExitStatus {
+        match in_time("the exit", self.link.next_message())
+            .await
+            .expect("understood")
+        {
+            Some(KeeperEvent::Exited(status)) => status,
+            other => panic!("not an exit: {other:?}"),
+        }
+    }
+
+    /// Tells the keeper to leave and collects it.
+    pub(crate) async fn leave(mut self, pool: &ReaperPool) {
+        // It may have left already, which is just as well.
+        drop(self.link.send(ToKeeper::Leave).await);
+        in_time("the keeper's leaving", async {
+            while self
+                .link
+                .next_message()
+                .await
+                .expect("understood")
+                .is_some()
+            {}
+        })
+        .await;
+        let status = collect(pool, self.link.keeper()).await;
+        assert_eq!(
+            status,
+            Some(ExitStatus::Code(0)),
+            "the keeper's exit status"
+        );
+    }
+}
+
+pub(crate) async fn step_on(
+    pool: &ReaperPool,
+    session: SessionId,
+    keeper: ProcIdentity,
+    step: ReapStep,
+) -> ReapReport {
+    let (reply, report) = tokio::sync::oneshot::channel();
+    let request = ReapRequest {
+        session,
+        incarnation: Incarnation(1),
+        keeper,
+        step,
+    };
+    pool.submit(
+        request,
+        Box::new(|report| assert!(reply.send(report).is_ok())),
+    )
+    .expect("room");
+    in_time("the report", report).await.expect("replied to")
+}
+
+pub(crate) async fn collect(pool: &ReaperPool, keeper: ProcIdentity) -> Option<ExitStatus> {
+    let (reply, status) = tokio::sync::oneshot::channel();
+    pool.collect(
+        keeper,
+        Box::new(|status| assert!(reply.send(status).is_ok())),
+    )
+    .expect("room");
+    in_time("the keeper's status", status)
+        .await
+        .expect("replied to")
+}
+
+pub(crate) fn pool() -> ReaperPool {
+    ReaperPool::start(2, 64).expect("threads")
+}
+
+pub(crate) fn parse_reports(said: &[u8]) -> Vec<ProcIdentity> {
+    let whole = said.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+    let text = String::from_utf8_lossy(&said[..whole]);
+    text.lines()
+        .map(|line| {
+            let (pid, start) = line.split_once('@').expect("pid@start");
+            let pid = pid.parse().expect("a pid");
+            ProcIdentity::new(pid, start.parse().expect("ticks")).expect("a pid above 1")
+        })
+        .collect()
+}
+
+/// True while a process with this identity runs; a zombie does not. Reads `/proc` on its own, so
+/// that the code under test does not testify for itself.
+pub(crate) fn is_alive(process: ProcIdentity) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", process.pid())) else {
+        return false;
+    };
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .expect("split")
+        .split_whitespace()
+        .collect();
+    let same = fields[19].parse() == Ok(process.start_ticks());
+    same && (!matches!(fields[0], "Z" | "X") || fields[17] != "1")
+}
+
+/// Every live process whose environment names this session, keepers left out.
+pub(crate) fn marked(session: SessionId) -> BTreeSet<i32> {
+    let entry = format!("DROWSE_SESSION={session}");
+    let pids = fs::read_dir("/proc").expect("proc").filter_map(|entry| {
+        entry
+            .expect("an entry")
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok())
+    });
+    pids.filter(|pid| {
+        let read = |file| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let is_marked = read("environ")
+            .split(|&byte| byte == 0)
+            .any(|e| e == entry.as_bytes());
+        is_marked && !read("cmdline").starts_with(b"drowse\0keeper\0")
+    })
+    .collect()
+}
+
+/// The names and states of marked processes, for a failing test.
+pub(crate) fn dump(session: SessionId) -> String {
+    marked(session)
+        .into_iter()
+        .fold(String::new(), |mut text, pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let _ = writeln!(text, "{}", stat.chars().take(80).collect::<String>());
+            text
+        })
+}
+
+/// How many zombies this process has.
+pub(crate) fn zombies() -> usize {
+    let own = std::process::id().to_string();
+    let children = fs::read_dir("/proc/self/task")
+        .expect("proc")
+        .flat_map(|task| {
+            let path = task.expect("a thread").path().join("children");
+            let text = fs::read_to_string(path).unwrap_or_default();
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        });
+    children
+        .filter(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.contains(&format!(") Z {own} "))
+        })
+        .count()
+}
+
+pub(crate) fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+/// True in a process that runs this test alone; else runs it in one, for tests that count what
+/// their own process has.
+pub(crate) fn alone(test: &str) -> bool {
+    const VARIABLE: &str = "DROWSE_TEST_ALONE";
+    if std::env::var_os(VARIABLE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("a test program");
+    let mut command = std::process::Command::new(program);
+    let status = command
+        .args(["--exact", test, "--nocapture"])
+        .env(VARIABLE, "1")
+        .status();
+    assert!(
+        status.expect("it runs").success(),
+        "{test} failed when run alone"
+    );
+    false
+}
