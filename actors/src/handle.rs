@@ -195,13 +195,14 @@ impl DaemonHandle {
         messages.map_err(|error| refusal_of(error, &id.to_string()))
     }
 
-    /// Recorded events with a number above `after`, oldest first.
+    /// Recorded events, oldest first: those with a number above `after` (a `Gap` first if some were
+    /// dropped to make room), or the newest ones.
     ///
     /// # Errors
     /// `StoreFailed`.
     pub async fn events(
         &self,
-        after: u64,
+        after: Option<u64>,
         limit: usize,
         session: Option<SessionId>,
     ) -> Result<Vec<Event>, Refusal> {

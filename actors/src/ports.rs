@@ -183,8 +183,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn forget(&self, id: SessionId);
     /// Appends an event.
     fn record(&self, event: Event);
-    /// Events with a number above `after`, oldest first.
-    fn events(&self, after: u64, limit: usize, session: Option<SessionId>) -> Stored<Vec<Event>>;
+    /// Kept events, oldest first: those with a number above `after`, or the newest ones. Begins
+    /// with a `Gap` when some behind `after` were dropped to make room; numbers have holes for
+    /// other reasons too (what is forgotten takes its events along).
+    fn events(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        session: Option<SessionId>,
+    ) -> Stored<Vec<Event>>;
     /// True while writes fail.
     fn failing(&self) -> bool;
 }

@@ -329,14 +329,12 @@ impl Handler<Slept> for StatusActor {
     type Result = ();
 
     fn handle(&mut self, Slept { id, into }: Slept, _: &mut Context<Self>) {
+        self.forgotten.remove(&id);
         if let Some(awake) = self.awake.remove(&id) {
             self.stale_facts_of_the_past += awake.stale_facts;
-            if !self.forgotten.remove(&id) {
-                let state = into.unwrap_or(awake.report.state);
-                *self.asleep.entry(state).or_default() += 1;
-            }
+            let state = into.unwrap_or(awake.report.state);
+            *self.asleep.entry(state).or_default() += 1;
         }
-        self.forgotten.remove(&id);
     }
 }
 

@@ -333,8 +333,13 @@ impl Store for SqliteStore {
         }
     }
 
-    fn events(&self, after: u64, limit: usize, session: Option<SessionId>) -> Stored<Vec<Event>> {
-        self.look(move |conn| log::after(conn, after, limit, session))
+    fn events(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        session: Option<SessionId>,
+    ) -> Stored<Vec<Event>> {
+        self.look(move |conn| log::events(conn, after, limit, session))
     }
 
     fn failing(&self) -> bool {

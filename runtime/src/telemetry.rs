@@ -18,7 +18,8 @@ const FILTER_VARIABLE: &str = "DROWSE_LOG";
 const FORMAT_VARIABLE: &str = "DROWSE_LOG_FORMAT";
 
 /// What is logged unless somebody says otherwise: what an operator acts on.
-const FILTER_DEFAULT: &str = "info";
+/// The web server's own notes on its sockets say nothing to people who run agents.
+const FILTER_DEFAULT: &str = "info,actix_server=warn";
 
 /// The journal sets this, and stamps every line itself.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn bad_variables_are_refused_by_name_and_blank_ones_are_defaults() {
-        assert_eq!(filter(" ").unwrap().to_string(), "info");
+        assert_eq!(filter(" ").unwrap().to_string(), "actix_server=warn,info");
         assert_eq!(
             filter("drowse=trace,warn").unwrap().to_string(),
             "drowse=trace,warn"

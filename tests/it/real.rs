@@ -71,6 +71,31 @@ impl Stage {
         format!("until [ -e {} ]; do sleep 0.05; done", gate.display())
     }
 
+    /// The agent forgets the conversation while it is released: its message waits, it is told why,
+    /// and only an order begins another. `folder`, below the home, is where the agent keeps it.
+    #[track_caller]
+    pub(crate) fn assert_lost_conversation(&self, folder: &str) {
+        let cli = &self.cli;
+        cli.open(NAME, &[]);
+        cli.say(NAME, "MOCK:say one");
+        cli.ok(&["release", NAME]);
+        std::fs::remove_dir_all(self.agent.home().join(folder)).expect("the agent kept it there");
+        cli.ok(&["send", NAME, "MOCK:say two", "--no-wait"]);
+        cli.wait_state(NAME, "failing");
+        let text = cli.ok(&["explain", NAME]);
+        for said in ["was asked for conversation", "drowse wake --fresh"] {
+            assert!(text.contains(said), "{said:?} in:\n{text}");
+        }
+        assert_eq!(cli.run(&["wake", NAME]).code, Some(1));
+        let asked = self.model.requests();
+        assert!(!asked.iter().any(|r| r.has_user("MOCK:say two")));
+        cli.ok(&["wake", "--fresh", NAME]);
+        let request = self
+            .model
+            .wait_for_request("two", |r| r.has_user("MOCK:say two"));
+        assert!(!request.has_user("MOCK:say one"));
+    }
+
     /// Lets that loop end.
     pub(crate) fn open_gate(&self) {
         std::fs::write(self.agent.work().join("gate"), "").expect("the folder is ours");
@@ -105,6 +130,14 @@ impl Tree {
     pub(crate) fn find(&self, text: &str) -> ProcIdentity {
         let found = self.0.iter().find(|(_, line)| line.contains(text));
         found.unwrap_or_else(|| panic!("{text:?} is in {self:?}")).0
+    }
+
+    /// Waits until all of it is gone; for ends that nobody reports.
+    #[track_caller]
+    pub(crate) fn wait_gone(&self) {
+        for (who, _) in &self.0 {
+            who.wait_gone_within(CEILING);
+        }
     }
 
     /// Everything that was in it is gone; to be asked when the daemon has said so. The keeper

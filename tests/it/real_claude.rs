@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use drowse_messages::Answer;
 use drowse_tests::agents::RealAgent;
-use drowse_tests::cli::{becomes, is};
+use drowse_tests::cli::{Cli, becomes, is};
 use drowse_tests::wait::say_aloud;
 use drowse_tests::{PipedAgent, ProcIdentity, scaled};
 use nix::sys::signal::Signal;
@@ -18,7 +18,7 @@ use crate::real::{
     wait_idle_release,
 };
 
-/// Behaviours 10, 45 to 48, 67, 69, 96: a session with an MCP server that ignores the end of its
+/// Behaviours 10, 45 to 48, 60, 67, 69, 96: a session with an MCP server that ignores the end of its
 /// input is released whole, and woken in the same conversation; again when nothing ran in between.
 #[test]
 fn claude_is_released_with_all_it_started_and_woken_where_it_was() {
@@ -50,13 +50,12 @@ fn claude_is_released_with_all_it_started_and_woken_where_it_was() {
     assert_woken(&stage, &earlier, &before);
     let tree = Tree::of(cli);
     wait_idle_release(cli, &mut watch, &tree);
-    // Released again without a turn in between.
+    // Released again without a turn in between, and spoken to while it goes.
     cli.ok(&["wake", NAME]);
+    watch.wait_for("the decision", is("ending"));
+    let said = cli.say(NAME, "MOCK:say five");
+    assert_eq!(said, "SAID five (user turns seen: 5)\n");
     wait_end(&mut watch);
-    assert!(
-        cli.say(NAME, "MOCK:say five")
-            .contains("(user turns seen: 5)")
-    );
     wait_end(&mut watch);
 
     let id = before["conversation"]["native_id"].as_str().unwrap();
@@ -109,9 +108,20 @@ fn a_background_command_of_claude_holds_until_its_own_turn_is_over() {
     );
     wait_end(&mut watch);
     tree.assert_gone();
+
+    // Messages that meet the turns of tasks get their own answers, and only these.
+    for round in 0..3 {
+        cli.say(NAME, &format!("MOCK:bg sleep 0.0{round}"));
+        for text in [format!("a{round}"), format!("b{round}")] {
+            let said = cli.say(NAME, &format!("MOCK:say {text}"));
+            let own = said.lines().last().unwrap_or_default();
+            assert!(own.starts_with(&format!("SAID {text} ")), "{said}");
+        }
+    }
 }
 
-/// Behaviours 26, 27: a pending permission is never idle, and is answered over HTTP.
+/// Behaviours 26 to 28: a pending permission is never idle, and is answered over HTTP; a question
+/// is answered in words.
 #[test]
 fn a_permission_that_claude_waits_for_holds_and_is_answered() {
     let test = "a_permission_that_claude_waits_for_holds_and_is_answered";
@@ -138,6 +148,21 @@ fn a_permission_that_claude_waits_for_holds_and_is_answered() {
     saying.wait_for("that it is settled", is("settled"));
     assert_eq!(saying.wait_for("the answer", is_final)["state"], "answered");
     assert!(file.exists());
+
+    let options =
+        json!([{ "label": "red", "description": "" }, { "label": "blue", "description": "" }]);
+    let question = json!({ "question": "Which?", "header": "Which", "multiSelect": false, "options": options });
+    let order = json!({ "questions": [question] });
+    let mut saying = cli.saying(NAME, &format!("MOCK:tool AskUserQuestion {order}"));
+    let ask = saying.wait_for("the question", is("asked"))["ask"].clone();
+    assert_eq!(
+        (&ask["kind"], &ask["title"]),
+        (&json!("question"), &json!("Which?"))
+    );
+    let (ask, answer) = (ask["id"].as_str().unwrap(), Answer::Text("blue".to_owned()));
+    cli.client(async |client| client.answer(NAME, ask, answer).await);
+    let outcome = saying.wait_for("the answer", is_final);
+    assert!(outcome["text"].to_string().contains("blue"), "{outcome}");
     cli.wait_state(NAME, "released");
 }
 
@@ -176,7 +201,8 @@ fn claude_killed_in_a_turn_is_interrupted_and_resumed() {
 }
 
 /// Behaviours 90 to 92: a stop ends a turn at once with everything, and the session goes on.
-/// Behaviour 99 for the message. Then an interrupt, which leaves the process alone.
+/// Behaviour 99 for the message. Then an interrupt, which leaves the process alone; and a timer of
+/// Claude's own, which would be lost with it (behaviour 40).
 #[test]
 fn claude_is_stopped_and_interrupted_in_a_turn() {
     let test = "claude_is_stopped_and_interrupted_in_a_turn";
@@ -210,10 +236,15 @@ fn claude_is_stopped_and_interrupted_in_a_turn() {
     let said = cli.say(NAME, "MOCK:say three");
     assert!(said.starts_with("SAID three"), "{said}");
     assert_eq!(cli.agent(NAME), agent, "the same process went on");
+
+    let timer = json!({ "delaySeconds": 600, "reason": "look", "prompt": "go on" });
+    cli.say(NAME, &format!("MOCK:tool ScheduleWakeup {timer}"));
+    assert_eq!(stage.holds(), ["schedule"]);
+    assert_eq!(cli.run(&["release", NAME]).code, Some(6));
 }
 
-/// Behaviours 83, 84, 87: the end of the daemon in a turn ends all trees; the next daemon knows the
-/// conversation.
+/// Behaviours 83, 84, 86, 87: a turn ends with the daemon, in order or killed, and nothing of its
+/// tree outlives it; the next daemon starts nothing by itself and knows the conversation.
 #[test]
 fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     let test = "a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not";
@@ -222,30 +253,47 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     };
     stage.cli.open(NAME, &[]);
     stage.cli.say(NAME, "MOCK:say one");
-    let mut saying = stage.cli.saying(NAME, "MOCK:slow 60");
-    saying.wait_for("a piece of the answer", is("output"));
-    let tree = Tree::of(&stage.cli);
     let before = stage.cli.show(NAME);
-    stage.cli.end_daemon();
-    tree.assert_gone();
-    assert_ne!(saying.wait_exit().code(), Some(0));
-    stage.cli.serve();
-    let between = stage.cli.show(NAME);
-    assert_eq!(
-        between["awake"],
-        Value::Null,
-        "nothing is started by itself"
-    );
-    stage.cli.say(NAME, "MOCK:say two");
-    stage.assert_history("MOCK:say two", &["MOCK:say one", "MOCK:slow 60"]);
+    for (end, next) in [
+        (Cli::end_daemon as fn(&mut Cli), "MOCK:say two"),
+        (Cli::kill_daemon, "MOCK:say three"),
+    ] {
+        stage
+            .cli
+            .say(NAME, &format!("MOCK:bg {}", stage.until_gate()));
+        let mut saying = stage.cli.saying(NAME, "MOCK:slow 60");
+        saying.wait_for("a piece of the answer", is("output"));
+        let tree = Tree::of(&stage.cli);
+        tree.find("until [ -e");
+        end(&mut stage.cli);
+        tree.wait_gone();
+        assert_ne!(saying.wait_exit().code(), Some(0));
+        stage.cli.serve();
+        let asleep = stage.cli.show(NAME);
+        assert_eq!(asleep["state"], "interrupted");
+        assert_eq!(asleep["awake"], Value::Null, "nothing starts by itself");
+        stage.cli.say(NAME, next);
+        stage.assert_history(next, &["MOCK:say one", "MOCK:bg until", "MOCK:slow 60"]);
+    }
     let after = stage.cli.show(NAME);
     assert_eq!(after["conversation"], before["conversation"]);
 }
 
-/// Behaviour 37: a compaction is a turn like others, holds while it runs, and ends.
+/// Behaviour 77 and D-rows on lost transcripts: a conversation that is gone is said to be, the message
+/// waits, and only an order begins another.
 #[test]
-fn a_compaction_of_claude_is_answered_and_ends() {
-    let test = "a_compaction_of_claude_is_answered_and_ends";
+fn a_conversation_that_claude_lost_is_never_replaced_in_silence() {
+    let test = "a_conversation_that_claude_lost_is_never_replaced_in_silence";
+    if let Some(stage) = Stage::set(test, RealAgent::claude, None) {
+        stage.assert_lost_conversation(".claude/projects");
+    }
+}
+
+/// Behaviours 11, 37: a compaction ends like other turns do; so does a turn that the model refuses,
+/// and both are followed by a release.
+#[test]
+fn a_compaction_and_a_refused_turn_of_claude_end_and_are_released() {
+    let test = "a_compaction_and_a_refused_turn_of_claude_end_and_are_released";
     let Some(stage) = Stage::set(test, RealAgent::claude, Some(idle_after())) else {
         return;
     };
@@ -259,6 +307,9 @@ fn a_compaction_of_claude_is_answered_and_ends() {
         saying.wait_for("its outcome", is_final)["state"],
         "answered"
     );
+    let failed = cli.run(&["send", NAME, "MOCK:status 400"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.err.contains("failed: API Error: 400"), "{failed:?}");
     let tree = Tree::of(cli);
     wait_idle_release(cli, &mut watch, &tree);
     assert!(cli.say(NAME, "MOCK:say three").starts_with("SAID three"));

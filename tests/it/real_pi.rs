@@ -153,3 +153,13 @@ fn pi_is_interrupted_by_order_and_by_a_kill_and_goes_on() {
         &["MOCK:say one", "MOCK:slow 50", "MOCK:slow 60"],
     );
 }
+
+/// Behaviours 72, 77: for a file that is gone Pi opens an empty conversation in silence. That is
+/// noticed, the message waits, and only an order begins another.
+#[test]
+fn a_conversation_that_pi_lost_is_never_replaced_in_silence() {
+    let test = "a_conversation_that_pi_lost_is_never_replaced_in_silence";
+    if let Some(stage) = Stage::set(test, RealAgent::pi, None) {
+        stage.assert_lost_conversation(".pi/agent/sessions");
+    }
+}

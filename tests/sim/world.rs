@@ -32,9 +32,9 @@ const DELIVERIES_MAX: u64 = 200_000;
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
     Registry(registry::Input, Option<Input>),
-    /// Handed over by the registry, and counted.
-    Handed(SessionId, Input),
-    Leave(SessionId),
+    /// Handed over by the registry to the actor with this number, and counted.
+    Handed(SessionId, u64, Input),
+    Leave(SessionId, u64),
     /// Told by a link or the reaper to the actor with this number.
     Fact(SessionId, u64, Input),
     Tick(SessionId, u64),
@@ -193,9 +193,14 @@ impl World {
     fn deliver(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Registry(input, parcel) => self.feed_registry(input, parcel),
-            Delivery::Handed(id, input) => self.handed(id, &input),
-            Delivery::Leave(id) => {
-                if self.actors.remove(&id).is_some() {
+            Delivery::Handed(id, number, input) => {
+                if self.is_actor(id, number) {
+                    self.handed(id, &input);
+                }
+            }
+            Delivery::Leave(id, number) => {
+                if self.is_actor(id, number) {
+                    self.actors.remove(&id);
                     self.tell_registry(id, registry::Input::Gone { id, orderly: true });
                 }
             }
@@ -355,30 +360,38 @@ impl World {
             registry::Effect::Hand(id) => {
                 let kept = self.kept.remove(&id).unwrap_or_default();
                 for input in kept.into_iter().chain(parcel.take()) {
-                    self.send(Lane::FromRegistry(id), Delivery::Handed(id, input));
+                    self.hand(id, input);
                 }
             }
             registry::Effect::Grant(id) => {
                 self.granted.insert(id);
-                let grant = Delivery::Handed(id, StartGranted.into());
-                self.send(Lane::FromRegistry(id), grant);
+                self.hand(id, StartGranted);
             }
             registry::Effect::ShutDown(id) => {
                 let stop = Stop {
                     how: StopHow::Shutdown,
                     by: Who::Daemon,
                 };
-                let order = Order::Stop(stop).into();
-                self.send(Lane::FromRegistry(id), Delivery::Handed(id, order));
+                self.hand(id, Order::Stop(stop));
             }
             registry::Effect::LetGo(id) => {
-                self.send(Lane::FromRegistry(id), Delivery::Leave(id));
+                if let Some(number) = self.actors.get(&id).map(|actor| actor.number) {
+                    self.send(Lane::FromRegistry(id), Delivery::Leave(id, number));
+                }
             }
             registry::Effect::Mourn(id) => self.mourn(id),
             registry::Effect::Drained => {
                 assert!(self.actors.is_empty(), "drained with somebody awake");
                 self.drained = true;
             }
+        }
+    }
+
+    /// Into the mailbox of the actor there is now.
+    fn hand(&mut self, id: SessionId, input: impl Into<Input>) {
+        if let Some(number) = self.actors.get(&id).map(|actor| actor.number) {
+            let handed = Delivery::Handed(id, number, input.into());
+            self.send(Lane::FromRegistry(id), handed);
         }
     }
 

@@ -157,6 +157,9 @@ impl Cli {
             out.push(b'\n');
         }
         let code = child.wait_exit().code();
+        wait_until("all of its stderr", REAL_CEILING, || {
+            child.is_read().then_some(())
+        });
         Ran {
             code,
             out: String::from_utf8_lossy(&out).into_owned(),

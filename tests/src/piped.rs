@@ -227,6 +227,11 @@ impl PipedAgent {
         String::from_utf8_lossy(&locked(&self.stderr)).into_owned()
     }
 
+    /// Whether all it wrote has been read. Whoever kept its pipes may still write.
+    pub(crate) fn is_read(&self) -> bool {
+        self.readers.iter().all(JoinHandle::is_finished)
+    }
+
     /// Waits until stderr holds `text`.
     ///
     /// # Panics

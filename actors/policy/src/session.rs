@@ -86,6 +86,9 @@ struct Common {
     inbox: BTreeSet<MessageId>,
     /// Messages that were on disk when the session was loaded: they may be announced only now.
     restored: BTreeSet<MessageId>,
+    /// It was loaded with messages that wait, and nothing was begun or ended since: a tick starts
+    /// it.
+    awaits_nudge: bool,
     leases: BTreeMap<HoldId, Lease>,
     end: Option<EndReport>,
     last_error: Option<String>,
@@ -218,6 +221,7 @@ impl Session {
                 conversation: progress.conversation.clone(),
                 inbox: saved.queued.iter().copied().collect(),
                 restored: saved.queued.iter().copied().collect(),
+                awaits_nudge: !matches!(phase, Phase::Failing),
                 leases: BTreeMap::new(),
                 end: progress.end.clone(),
                 last_error: progress.last_error.clone(),

@@ -287,10 +287,15 @@ impl Store for FakeStore {
         lock(&self.shelf).events.push(event);
     }
 
-    fn events(&self, after: u64, limit: usize, session: Option<SessionId>) -> Stored<Vec<Event>> {
+    fn events(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        session: Option<SessionId>,
+    ) -> Stored<Vec<Event>> {
         self.with(|shelf| {
             let wanted = |event: &&Event| {
-                event.seq > after && session.is_none_or(|id| event.session == Some(id))
+                event.seq > after.unwrap_or(0) && session.is_none_or(|id| event.session == Some(id))
             };
             let events = shelf.events.iter().filter(wanted).take(limit);
             Ok(events.cloned().collect())

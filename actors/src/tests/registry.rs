@@ -159,7 +159,8 @@ fn a_message_survives_failed_starts() {
     });
 }
 
-/// Same key, same message: a client that repeats itself is answered once.
+/// Same key, same message: a client that repeats itself is answered once, and wakes nobody when
+/// it does so late.
 #[test]
 fn a_repeated_key_is_delivered_once() {
     on_paused_time(async {
@@ -168,10 +169,13 @@ fn a_repeated_key_is_delivered_once() {
         let mut keyed = message("hello");
         keyed.key = Some("k".to_owned());
         let first = world.daemon.send(id, keyed.clone()).await.unwrap();
-        let second = world.daemon.send(id, keyed).await.unwrap();
+        let second = world.daemon.send(id, keyed.clone()).await.unwrap();
         assert_eq!(first.message, second.message);
         assert!(second.duplicate);
+        world.until(id, SessionState::Released).await;
+        assert!(world.daemon.send(id, keyed).await.unwrap().duplicate);
         pass(MINUTE).await;
+        assert_eq!(world.launches(), 1);
         assert_eq!(world.fakes.journal.count("backends: deliver"), 1);
     });
 }

@@ -42,7 +42,7 @@ pub trait Front: Send + Sync + fmt::Debug {
     /// Reads kept events.
     fn events(
         &self,
-        after: u64,
+        after: Option<u64>,
         limit: usize,
         session: Option<SessionId>,
     ) -> Answer<'_, Vec<Event>>;
@@ -101,7 +101,7 @@ impl Front for DaemonHandle {
 
     fn events(
         &self,
-        after: u64,
+        after: Option<u64>,
         limit: usize,
         session: Option<SessionId>,
     ) -> Answer<'_, Vec<Event>> {

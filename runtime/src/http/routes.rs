@@ -384,10 +384,7 @@ async fn log(context: Data<Context>, session: web::Path<String>, request: HttpRe
     let query: LogQuery = body::query(request.query_string())?;
     let limit = listing_limit(query.limit)?;
     let id = context.daemon.resolve(&session).await?;
-    let events = context
-        .daemon
-        .events(query.after.unwrap_or(0), limit, Some(id))
-        .await?;
+    let events = context.daemon.events(query.after, limit, Some(id)).await?;
     Ok(HttpResponse::Ok().json(events))
 }
 

@@ -24,8 +24,6 @@ enum Stage {
         /// The last event the client has seen.
         after: Option<u64>,
     },
-    /// Are all events behind `after` still kept?
-    Checking { after: u64, until: u64 },
     /// Kept events behind `after` are next.
     Replaying { after: u64, until: u64 },
     /// Live events behind `last` are next.
@@ -68,7 +66,7 @@ impl Watch {
         self.ready
             .push_back(frame(snapshot, Some(after.unwrap_or(until))));
         self.stage = match after {
-            Some(after) if after < until => Stage::Checking { after, until },
+            Some(after) if after < until => Stage::Replaying { after, until },
             Some(after) if after > until => {
                 // Its number is of another store: nothing can be said about what came between.
                 self.gap(snapshot, None);
@@ -76,16 +74,6 @@ impl Watch {
             }
             Some(_) | None => Stage::Live { last: until },
         };
-    }
-
-    /// Compares with events of all sessions, because the numbers of one have holes.
-    fn check(&mut self, first: Option<&Event>, after: u64, until: u64) {
-        self.stage = Stage::Replaying { after, until };
-        let Some(first) = first else { return };
-        let missed = first.seq.saturating_sub(after.saturating_add(1));
-        if missed > 0 {
-            self.gap(first, self.session.is_none().then_some(missed));
-        }
     }
 
     fn gap(&mut self, near: &Event, missed: Option<u64>) {
@@ -104,7 +92,7 @@ impl Watch {
         self.ready
             .extend(fits.map(|event| frame(event, id_of(event))));
         self.stage = match page.last() {
-            Some(last) if page.len() == PAGE_EVENTS && last.seq < until && last.seq > after => {
+            Some(last) if page.len() >= PAGE_EVENTS && last.seq < until && last.seq > after => {
                 Stage::Replaying {
                     after: last.seq,
                     until,
@@ -155,14 +143,12 @@ impl Source for Watch {
                     let snapshot = self.live.next().await?;
                     self.open(&snapshot, after);
                 }
-                Stage::Checking { after, until } => {
-                    match self.daemon.events(after, 1, None).await {
-                        Ok(first) => self.check(first.first(), after, until),
-                        Err(refusal) => self.give_up(&refusal, after, until),
-                    }
-                }
                 Stage::Replaying { after, until } => {
-                    match self.daemon.events(after, PAGE_EVENTS, self.session).await {
+                    match self
+                        .daemon
+                        .events(Some(after), PAGE_EVENTS, self.session)
+                        .await
+                    {
                         Ok(page) => self.replay(&page, after, until),
                         Err(refusal) => self.give_up(&refusal, after, until),
                     }

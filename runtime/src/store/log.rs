@@ -3,7 +3,7 @@
 //! Invariant: at most [`EVENTS_MAX`] numbers back, give or take one batch. Pieces of output and
 //! what is made for one subscriber alone are never kept.
 
-use drowse_messages::{Event, SessionEvent, SessionId};
+use drowse_messages::{Event, SessionEvent, SessionId, WallTime};
 use rusqlite::{Connection, params};
 
 use super::sql::{Fault, bounded, key_of, number, unsigned};
@@ -90,31 +90,64 @@ pub(super) fn record(conn: &Connection, line: &Line) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Events with a number above `after`, oldest first. One that cannot be read is left out.
-pub(super) fn after(
+/// Kept events, oldest first: those behind `after`, or the newest. One that cannot be read is left
+/// out; that some were dropped to make room is said by a gap in front.
+pub(super) fn events(
     conn: &Connection,
-    after: u64,
+    after: Option<u64>,
     limit: usize,
     session: Option<SessionId>,
 ) -> Result<Vec<Event>, Fault> {
     let of_session = if session.is_some() {
-        "session = ?3 AND"
+        "session = ?3"
     } else {
-        "?3 IS NULL AND"
+        "?3 IS NULL"
     };
+    let order = if after.is_some() { "ASC" } else { "DESC" };
     let mut statement = conn.prepare_cached(&format!(
-        "SELECT json FROM events WHERE {of_session} seq > ?1 ORDER BY seq LIMIT ?2"
+        "SELECT json FROM events WHERE {of_session} AND seq > ?1 ORDER BY seq {order} LIMIT ?2"
     ))?;
     let limit = number(limit.min(PAGE_MAX) as u64);
+    let behind = number(after.unwrap_or(0));
     let lines = statement
-        .query_map(params![number(after), limit, session.map(key_of)], |row| {
+        .query_map(params![behind, limit, session.map(key_of)], |row| {
             row.get::<_, String>(0)
         })?
         .collect::<rusqlite::Result<Vec<String>>>()?;
-    Ok(lines
+    let mut events: Vec<Event> = lines
         .iter()
         .filter_map(|json| serde_json::from_str(json).ok())
-        .collect())
+        .collect();
+    match after {
+        Some(after) => {
+            if let Some(gap) = gap(conn, after, session)? {
+                events.insert(0, gap);
+            }
+        }
+        None => events.reverse(),
+    }
+    Ok(events)
+}
+
+/// What retention has dropped behind `after`.
+fn gap(
+    conn: &Connection,
+    after: u64,
+    session: Option<SessionId>,
+) -> rusqlite::Result<Option<Event>> {
+    let newest = next_seq(conn)? - 1;
+    let dropped = (newest - newest % TRIM_EVERY).saturating_sub(EVENTS_MAX);
+    if after >= dropped {
+        return Ok(None);
+    }
+    let missed = session.is_none().then_some(dropped - after);
+    let what = SessionEvent::Gap { missed };
+    Ok(Some(Event {
+        seq: dropped,
+        at: WallTime::default(),
+        session,
+        what,
+    }))
 }
 
 /// The number the next event gets: above every number there ever was, kept or not.

@@ -16,9 +16,8 @@ pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
             cx.common.failed_starts = 0;
             Starting::begin(false, cx)
         }
-        // A session loaded with messages that wait is nudged by a tick. A failing one waits for
-        // a person.
-        Input::IdleTick(_) if !matches!(phase, Phase::Failing) && !cx.common.inbox.is_empty() => {
+        // A failing one waits for a person, and one that was shut down for the next daemon.
+        Input::IdleTick(_) if cx.common.awaits_nudge && !cx.common.inbox.is_empty() => {
             Starting::begin(false, cx)
         }
         Input::Order(order) => orders::on_asleep(phase, order, cx),

@@ -127,6 +127,7 @@ pub(super) fn on_asleep(phase: Phase, order: &Order, cx: &mut Cx<'_>) -> Phase {
 
 /// Nothing runs: releasing and shutting down are done already, stopping forgets what waits.
 fn on_asleep_stop(phase: Phase, stop: &Stop, cx: &mut Cx<'_>) -> Phase {
+    cx.common.awaits_nudge &= stop.how == StopHow::Release;
     cancel_for(stop.how, cx);
     let failing = matches!(phase, Phase::Failing);
     match stop.how {

@@ -51,6 +51,7 @@ enum Stage {
 impl Starting {
     /// Asks for a place.
     pub(super) fn begin(fresh: bool, cx: &mut Cx<'_>) -> Phase {
+        cx.common.awaits_nudge = false;
         cx.fx.push(Effect::AskStart);
         Phase::Starting(Box::new(Self {
             stage: Stage::Queued,

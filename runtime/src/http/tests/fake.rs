@@ -242,21 +242,37 @@ impl Front for Fake {
 
     fn events(
         &self,
-        after: u64,
+        after: Option<u64>,
         limit: usize,
         session: Option<SessionId>,
     ) -> Answer<'_, Vec<Event>> {
         Box::pin(async move {
             self.refusal()?;
             let mut world = self.world();
-            let fits = |e: &&Event| e.seq > after && (session.is_none() || e.session == session);
-            let found = world
+            let behind = after.unwrap_or(0);
+            let fits = |e: &&Event| e.seq > behind && (session.is_none() || e.session == session);
+            let mut found: Vec<Event> = world
                 .kept
                 .iter()
                 .filter(fits)
                 .take(limit)
                 .cloned()
                 .collect();
+            // As the store says it: what was dropped behind the number asked for.
+            let dropped = world.kept.first().map_or(0, |first| first.seq - 1);
+            if after.is_some_and(|after| after < dropped) {
+                let missed = session.is_none().then_some(dropped - behind);
+                let what = SessionEvent::Gap { missed };
+                found.insert(
+                    0,
+                    Event {
+                        seq: dropped,
+                        at: WallTime(1),
+                        session,
+                        what,
+                    },
+                );
+            }
             publish_waiting(&mut world);
             Ok(found)
         })

@@ -31,7 +31,7 @@ fn after(store: &SqliteStore, seq: u64, session: Option<u64>) -> Vec<u64> {
     until("all is written", || {
         store.gauge.calls.load(Ordering::Acquire) == 0
     });
-    let events = wait(store.events(seq, 1_000, session.map(id))).unwrap();
+    let events = wait(store.events(Some(seq), 1_000, session.map(id))).unwrap();
     events.iter().map(|event| event.seq).collect()
 }
 
@@ -52,7 +52,7 @@ fn events_come_back_in_order() {
     assert_eq!(after(&store, 0, None), [1, 2, 3, 4, 5, 6]);
     assert_eq!(after(&store, 2, Some(1)), [4, 6]);
     assert_eq!(
-        wait(store.events(3, 1, None)).unwrap(),
+        wait(store.events(Some(3), 1, None)).unwrap(),
         [notice(4, Some(1))]
     );
     assert!(!store.failing());
@@ -94,7 +94,7 @@ fn long_events_are_kept_short() {
     ));
     store.record(event(2, None, SessionEvent::Notice { text: long }));
     assert_eq!(after(&store, 0, None), [1, 2]);
-    for kept in wait(store.events(0, 9, None)).unwrap() {
+    for kept in wait(store.events(None, 9, None)).unwrap() {
         assert!(serde_json::to_string(&kept).unwrap().len() <= EVENT_BYTES_MAX);
     }
 }
@@ -108,6 +108,26 @@ fn old_events_are_dropped() {
     for seq in 1..=last {
         store.record(notice(seq, None));
     }
-    assert_eq!(after(&store, 0, None).first(), Some(&(TRIM_EVERY + 1)));
+    // The gap in front stands for what was dropped, and carries its last number.
+    assert_eq!(after(&store, 0, None)[..2], [TRIM_EVERY, TRIM_EVERY + 1]);
+    let gap = wait(store.events(Some(0), 1, None)).unwrap()[0]
+        .what
+        .clone();
+    assert_eq!(
+        gap,
+        SessionEvent::Gap {
+            missed: Some(TRIM_EVERY)
+        }
+    );
+    assert_eq!(
+        after(&store, TRIM_EVERY, None).first(),
+        Some(&(TRIM_EVERY + 1)),
+        "nothing missed"
+    );
+    let newest = wait(store.events(None, 2, None)).unwrap();
+    assert_eq!(
+        newest.iter().map(|event| event.seq).collect::<Vec<_>>(),
+        [last - 1, last]
+    );
     assert_eq!(after(&store, last - 2, None), [last - 1, last]);
 }

@@ -190,3 +190,15 @@ fn a_stop_of_what_does_not_run() {
     assert_eq!(story.state(), SessionState::Stopped);
     assert_eq!(story.count("settle(1, cancelled)"), 1);
 }
+
+/// F 87: a timer that was set for an earlier phase does not undo a shutdown.
+#[test]
+fn a_stale_tick_does_not_undo_a_shutdown() {
+    let mut story = Story::working(OBEDIENT);
+    story.message();
+    story.stop(StopHow::Shutdown).unwrap();
+    story.wait(MINUTE);
+    story.forget();
+    story.feed(drowse_messages::IdleTick);
+    assert_eq!(story.words(|_| true), ["sleep"]);
+}

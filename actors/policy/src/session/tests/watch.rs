@@ -124,8 +124,6 @@ impl Watch {
                     .entry(queued.message)
                     .or_insert(Message::Waiting);
             }
-            // A session that sleeps with messages is nudged by a tick.
-            Input::IdleTick(_) if before.is_asleep() => self.wanted = true,
             Input::Order(Order::Wake(_)) => self.wanted = true,
             Input::Order(Order::Stop(stop)) if stop.how != StopHow::Release => {
                 self.wanted = false;
