@@ -2,7 +2,8 @@
 //!
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules whose names begin with `real_` need agents that are downloaded.
+//! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules
+//! whose names begin with `real_` need agents that are downloaded.
 
 mod crash;
 mod hold;

@@ -166,8 +166,8 @@ fn a_permission_that_claude_waits_for_holds_and_is_answered() {
     cli.wait_state(NAME, "released");
 }
 
-/// Behaviours 46 to 49, 60, 99: when Claude dies in a turn, nothing it started lives on, the message's
-/// outcome is unknown and not repeated, and the conversation goes on.
+/// Behaviours 46 to 49, 99: when Claude dies in a turn, nothing it started lives on, the outcome of
+/// the message is unknown and it is not repeated, and the conversation goes on.
 #[test]
 fn claude_killed_in_a_turn_is_interrupted_and_resumed() {
     let test = "claude_killed_in_a_turn_is_interrupted_and_resumed";
@@ -254,13 +254,14 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     stage.cli.open(NAME, &[]);
     stage.cli.say(NAME, "MOCK:say one");
     let before = stage.cli.show(NAME);
-    for (end, next) in [
-        (Cli::end_daemon as fn(&mut Cli), "MOCK:say two"),
-        (Cli::kill_daemon, "MOCK:say three"),
-    ] {
-        stage
-            .cli
-            .say(NAME, &format!("MOCK:bg {}", stage.until_gate()));
+    // A daemon that ends in order interrupts the turn first; a killed one leaves it unknown.
+    let ends: [(fn(&mut Cli), &str, &str); 2] = [
+        (Cli::end_daemon, "released", "MOCK:say two"),
+        (Cli::kill_daemon, "interrupted", "MOCK:say three"),
+    ];
+    for (end, state, next) in ends {
+        let task = format!("MOCK:bg {}", stage.until_gate());
+        stage.cli.say(NAME, &task);
         let mut saying = stage.cli.saying(NAME, "MOCK:slow 60");
         saying.wait_for("a piece of the answer", is("output"));
         let tree = Tree::of(&stage.cli);
@@ -270,7 +271,7 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
         assert_ne!(saying.wait_exit().code(), Some(0));
         stage.cli.serve();
         let asleep = stage.cli.show(NAME);
-        assert_eq!(asleep["state"], "interrupted");
+        assert_eq!(asleep["state"], state);
         assert_eq!(asleep["awake"], Value::Null, "nothing starts by itself");
         stage.cli.say(NAME, next);
         stage.assert_history(next, &["MOCK:say one", "MOCK:bg until", "MOCK:slow 60"]);
@@ -279,8 +280,8 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     assert_eq!(after["conversation"], before["conversation"]);
 }
 
-/// Behaviour 77 and D-rows on lost transcripts: a conversation that is gone is said to be, the message
-/// waits, and only an order begins another.
+/// Behaviour 77: a conversation that is gone is said to be, the message waits, and only an order
+/// begins another.
 #[test]
 fn a_conversation_that_claude_lost_is_never_replaced_in_silence() {
     let test = "a_conversation_that_claude_lost_is_never_replaced_in_silence";

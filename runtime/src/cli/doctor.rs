@@ -63,7 +63,7 @@ pub(crate) async fn run(globals: &Globals, console: &mut Console<'_>) -> Result<
         }
         Err(error) => vec![check("places", Level::Fail, chain(&error))],
     };
-    checks.extend([agents(), children_files(), pidfd(), cgroup(), open_files()]);
+    checks.extend([agents(), children_files(), pidfd(), open_files()]);
     let failed = checks.iter().any(|check| check.level == Level::Fail);
     if console.json {
         console.object(&serde_json::json!({"ok": !failed, "checks": checks}))?;
@@ -246,37 +246,6 @@ fn pidfd() -> Check {
     }
 }
 
-fn cgroup() -> Check {
-    let what = "cgroup v2";
-    let without = "works without: no limits and no freezing per session";
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(below) = own_cgroup(&own) else {
-        return check(what, Level::Warn, format!("not mounted; {without}"));
-    };
-    let dir = Path::new("/sys/fs/cgroup").join(below);
-    if !dir.join("cgroup.procs").is_file() {
-        return check(
-            what,
-            Level::Warn,
-            format!("not at {}; {without}", dir.display()),
-        );
-    }
-    if access(&dir, Access::WRITE_OK).is_ok() {
-        check(what, Level::Ok, format!("writable at {}", dir.display()))
-    } else {
-        check(
-            what,
-            Level::Warn,
-            format!("not writable at {}; {without}", dir.display()),
-        )
-    }
-}
-
-/// The v2 group in `/proc/self/cgroup`, as a path below the mount.
-fn own_cgroup(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::/"))
-}
-
 fn open_files() -> Check {
     let limit = getrlimit(Resource::Nofile);
     // `None`: no limit.
@@ -316,13 +285,6 @@ FAIL  free disk  1 B at /
         assert_eq!(disk_level(0), Level::Fail);
         assert_eq!(disk_level(DISK_NEEDED_BYTES), Level::Warn);
         assert_eq!(disk_level(DISK_WANTED_BYTES), Level::Ok);
-    }
-
-    #[test]
-    fn the_cgroup_is_the_unified_one() {
-        let text = "1:name=systemd:/x\n0::/user.slice/a.scope\n";
-        assert_eq!(own_cgroup(text), Some("user.slice/a.scope"));
-        assert_eq!(own_cgroup("1:name=systemd:/x\n"), None);
     }
 
     #[test]
