@@ -5,6 +5,7 @@
 //! a millisecond, and a test that waits waits for a fact.
 
 use std::future::Future;
+use std::task::Poll;
 use std::time::Duration;
 
 use actix::System;
@@ -47,6 +48,22 @@ async fn pass(time: Duration) {
 /// Lets everything that is already under way happen.
 async fn settle() {
     pass(Duration::from_millis(1)).await;
+}
+
+/// Lets every task that is ready have this many turns. Unlike tokio's own `yield_now`, which lets
+/// all of them run until none is ready.
+async fn turns(turns: u32) {
+    for _ in 0..turns {
+        let mut yielded = false;
+        std::future::poll_fn(|cx| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
 }
 
 /// A daemon over fakes.

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use drowse_messages::SessionState;
-use drowse_tests::{daemon, wait_until};
+use drowse_tests::{TestDaemon, daemon, wait_until};
 
 /// Behaviours 1 to 3, 9, D22: refused at start with 78, naming file, key and value.
 #[test]
@@ -109,9 +109,9 @@ fn a_reload_applies_to_sessions_at_rest_at_once() {
     let mut daemon = daemon!("reload").limit("idle_after", "1h").start();
     let id = daemon.open("fake");
     daemon.say(&id, "FAKE:say hello");
-    let quiet = |id: &str| daemon.report(id).awake.and_then(|awake| awake.idle_ms);
+    let quiet = |daemon: &TestDaemon| daemon.report(&id).awake.and_then(|awake| awake.idle_ms);
     wait_until("a quiet session", Duration::from_secs(5), || {
-        quiet(&id).filter(|ms| *ms > 150)
+        quiet(&daemon).filter(|ms| *ms > 150)
     });
     daemon.rewrite_limits(&[("idle_after", "100ms")]);
     daemon.hang_up();
@@ -122,21 +122,19 @@ fn a_reload_applies_to_sessions_at_rest_at_once() {
 
     daemon.rewrite_limits(&[("idle_after", "1h")]);
     daemon.hang_up();
-    let deadline = |id: &str| {
-        daemon
-            .report(id)
-            .awake
-            .and_then(|awake| awake.releases_in_ms)
-    };
     let other = daemon.open("fake");
+    let deadline = |daemon: &TestDaemon| {
+        let awake = daemon.report(&other).awake;
+        awake.and_then(|awake| awake.releases_in_ms)
+    };
     wait_until("the long limit", Duration::from_secs(5), || {
         daemon.say(&other, "FAKE:say hello");
-        deadline(&other).filter(|ms| *ms > 1_000_000)
+        deadline(&daemon).filter(|ms| *ms > 1_000_000)
     });
     daemon.rewrite_limits(&[("idle_after", "off")]);
     daemon.hang_up();
     wait_until("no limit", Duration::from_secs(5), || {
-        (daemon.report(&other).state == SessionState::Resting && deadline(&other).is_none())
+        (daemon.report(&other).state == SessionState::Resting && deadline(&daemon).is_none())
             .then_some(())
     });
 }

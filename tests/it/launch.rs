@@ -129,25 +129,48 @@ fn a_missing_folder_is_named_and_the_message_waits_for_it() {
     assert_eq!(own.to_str(), Some("/"));
 }
 
-/// Behaviour 80: a program that is missing, or cannot be run, is named.
+/// Behaviour 80: a program that is missing is refused when the session is opened; one that is gone
+/// later is named, and the message kept until it is back.
 #[test]
 fn a_missing_program_is_named() {
-    let daemon = daemon!("program")
-        .config("[agents.gone]\nprotocol = \"claude\"\ncommand = [\"/nowhere/agent\"]\n")
-        .config("[agents.nopath]\nprotocol = \"claude\"\ncommand = [\"no-such-agent\"]\n")
-        .start();
-    for (agent, named) in [("gone", "/nowhere/agent"), ("nopath", "no-such-agent")] {
-        let id = daemon.open(agent);
-        let message = daemon.post(&id, "FAKE:say x");
-        let report = daemon.wait_state(&id, SessionState::Failing);
-        let error = report.last_error.expect("it says why");
-        assert!(error.contains(named), "{error}");
-        assert_eq!(daemon.message(message).state, MessageState::Queued);
+    let mut setup = daemon!("program");
+    for (agent, program) in [("gone", "/nowhere/agent"), ("nopath", "no-such-agent")] {
+        let command = format!("protocol = \"claude\"\ncommand = [\"{program}\"]\n");
+        setup = setup.config(&format!("[agents.{agent}]\n{command}"));
+    }
+    let daemon = setup.start();
+    for agent in ["gone", "nopath"] {
+        let new = daemon.new_session(agent);
+        assert_eq!(
+            daemon.refused(async |client| client.open(&new).await),
+            "invalid",
+            "{agent}"
+        );
     }
     let new = daemon.new_session("unheard-of");
     assert_eq!(
         daemon.refused(async |client| client.open(&new).await),
         "unknown_agent"
+    );
+
+    let program = daemon.path("agent");
+    let config = format!("[agents.link]\nprotocol = \"claude\"\ncommand = [{program:?}]\n");
+    std::os::unix::fs::symlink(daemon.fake().program(), &program).unwrap();
+    daemon.add_config(&config);
+    let id = daemon.open("link");
+    daemon.say(&id, "FAKE:say one");
+    daemon.wait_state(&id, SessionState::Released);
+    fs::remove_file(&program).unwrap();
+    let message = daemon.post(&id, "FAKE:say two");
+    let report = daemon.wait_state(&id, SessionState::Failing);
+    let error = report.last_error.expect("it says why");
+    assert!(error.contains(program.to_str().unwrap()), "{error}");
+    assert_eq!(daemon.message(message).state, MessageState::Queued);
+    std::os::unix::fs::symlink(daemon.fake().program(), &program).unwrap();
+    daemon.get(async |client| client.wake(&id, false).await);
+    assert_eq!(
+        daemon.settled(message).answer,
+        "SAID two (user turns seen: 2)"
     );
 }
 

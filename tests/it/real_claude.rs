@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use drowse_messages::Answer;
 use drowse_tests::agents::RealAgent;
-use drowse_tests::cli::{Cli, becomes, is};
+use drowse_tests::cli::{becomes, is};
 use drowse_tests::wait::say_aloud;
 use drowse_tests::{PipedAgent, ProcIdentity, scaled};
 use nix::sys::signal::Signal;
@@ -18,8 +18,9 @@ use crate::real::{
     wait_idle_release,
 };
 
-/// Behaviours 10, 45 to 48, 60, 67, 69, 96: a session with an MCP server that ignores the end of its
-/// input is released whole, and woken in the same conversation; again when nothing ran in between.
+/// Behaviours 10, 45 to 48, 60, 67, 69, 96: a session with an MCP server that ignores the end of
+/// its input, and with a command that left Claude's own session, is released whole and woken in the
+/// same conversation; so it is when nothing ran in between, or when it is spoken to as it goes.
 #[test]
 fn claude_is_released_with_all_it_started_and_woken_where_it_was() {
     let test = "claude_is_released_with_all_it_started_and_woken_where_it_was";
@@ -149,9 +150,11 @@ fn a_permission_that_claude_waits_for_holds_and_is_answered() {
     assert_eq!(saying.wait_for("the answer", is_final)["state"], "answered");
     assert!(file.exists());
 
-    let options =
-        json!([{ "label": "red", "description": "" }, { "label": "blue", "description": "" }]);
-    let question = json!({ "question": "Which?", "header": "Which", "multiSelect": false, "options": options });
+    let option = |label: &str| json!({ "label": label, "description": "" });
+    let question = json!({
+        "question": "Which?", "header": "Which", "multiSelect": false,
+        "options": [option("red"), option("blue")],
+    });
     let order = json!({ "questions": [question] });
     let mut saying = cli.saying(NAME, &format!("MOCK:tool AskUserQuestion {order}"));
     let ask = saying.wait_for("the question", is("asked"))["ask"].clone();
@@ -255,18 +258,21 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     stage.cli.say(NAME, "MOCK:say one");
     let before = stage.cli.show(NAME);
     // A daemon that ends in order interrupts the turn first; a killed one leaves it unknown.
-    let ends: [(fn(&mut Cli), &str, &str); 2] = [
-        (Cli::end_daemon, "released", "MOCK:say two"),
-        (Cli::kill_daemon, "interrupted", "MOCK:say three"),
-    ];
-    for (end, state, next) in ends {
+    for (in_order, state, next) in [
+        (true, "released", "MOCK:say two"),
+        (false, "interrupted", "MOCK:say three"),
+    ] {
         let task = format!("MOCK:bg {}", stage.until_gate());
         stage.cli.say(NAME, &task);
         let mut saying = stage.cli.saying(NAME, "MOCK:slow 60");
         saying.wait_for("a piece of the answer", is("output"));
         let tree = Tree::of(&stage.cli);
         tree.find("until [ -e");
-        end(&mut stage.cli);
+        if in_order {
+            stage.cli.end_daemon();
+        } else {
+            stage.cli.kill_daemon();
+        }
         tree.wait_gone();
         assert_ne!(saying.wait_exit().code(), Some(0));
         stage.cli.serve();

@@ -413,7 +413,7 @@ impl World {
         };
         let traits = AgentTraits {
             can_resume: true,
-            reports_tasks: id.as_u64() % 2 == 0,
+            reports_tasks: id.as_u64().is_multiple_of(2),
         };
         self.numbers += 1;
         let actor = Actor {

@@ -231,6 +231,25 @@ impl TestDaemon {
         fs::rename(part, self.path("config.toml")).expect("the folder is ours");
     }
 
+    /// Adds to the configuration and waits until it applies.
+    ///
+    /// # Panics
+    /// When the daemon does not take it.
+    #[track_caller]
+    pub fn add_config(&self, toml: &str) {
+        self.write_config(&(self.config_text() + toml));
+        let read = || {
+            self.log_text()
+                .matches("configuration was read again")
+                .count()
+        };
+        let before = read();
+        self.hang_up();
+        wait_until("the new configuration", CEILING, || {
+            (read() > before).then_some(())
+        });
+    }
+
     /// The program with this daemon's folders, its configuration and a scrubbed environment.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {

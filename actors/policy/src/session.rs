@@ -238,6 +238,7 @@ impl Session {
     /// Applies one input. Total, and by value: a panic cannot leave a half-changed session.
     #[must_use]
     pub fn step(self, input: &Input, now: MonoTime) -> (Self, Vec<Effect>) {
+        let overslept = self.has_overslept(now);
         let Self {
             mut common,
             phase,
@@ -266,7 +267,12 @@ impl Session {
             Phase::Dormant | Phase::Released | Phase::Failing => asleep::on(phase, input, &mut cx),
             Phase::Starting(starting) => starting.on(input, &mut cx),
             Phase::Working(live, turn) => turn::on(live, turn, input, &mut cx),
-            Phase::Resting(live, rest) => resting::on(live, rest, input, &mut cx),
+            Phase::Resting(live, mut rest) => {
+                if overslept {
+                    rest.restart(now);
+                }
+                resting::on(live, rest, input, &mut cx)
+            }
             Phase::Ending(ending) => ending.on(input, &mut cx),
             Phase::Ended => asleep::on_ended(input, &mut cx),
         };
@@ -279,6 +285,14 @@ impl Session {
         };
         session.conclude(&mut fx);
         (session, fx)
+    }
+
+    /// True when a deadline was missed by so much that the daemon cannot have run meanwhile. One
+    /// that had passed when it came up is not missed: it counts from the last step.
+    fn has_overslept(&self, now: MonoTime) -> bool {
+        self.next_deadline()
+            .map(|deadline| deadline.max(self.common.stepped))
+            .is_some_and(|due| now.since(due) > LATE_TICK_MAX)
     }
 
     /// When the session next has something to decide; `None`: never by itself, and no timer is

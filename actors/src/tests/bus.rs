@@ -8,7 +8,7 @@ use actix::{Actor, Addr};
 use drowse_messages::{Event, SessionEvent, SessionState, StatusReport, SubscriberReport};
 use tokio::sync::mpsc;
 
-use super::{MINUTE, SECOND, World, on_paused_time, pass, settle};
+use super::{MINUTE, SECOND, World, on_paused_time, pass, settle, turns};
 use crate::bus::{BusActor, GetSubscribers, Publish, Sink, Subscribe};
 use crate::status::{self, Opened, StatusActor};
 use crate::testing::{Fakes, Recorder, Recording};
@@ -139,13 +139,13 @@ fn nothing_is_missed_between_subscription_and_snapshot() {
         on_paused_time(async {
             let station = Station::new();
             settle().await;
-            // Among the actors' own tasks, so that each yield is one turn of each actor.
+            // Among the actors' own tasks, so that every actor takes one turn in each of these.
             let story = actix_rt::spawn(async move {
                 let first = station.stream(64);
-                yield_turns(before).await;
+                turns(before).await;
                 station.status.do_send(Opened);
                 station.publish(1);
-                yield_turns(between).await;
+                turns(between).await;
                 let second = station.stream(64);
                 station.publish(2);
                 settle().await;
@@ -162,12 +162,6 @@ fn nothing_is_missed_between_subscription_and_snapshot() {
                 assert!(events.windows(2).all(in_order), "{at:?}");
             }
         });
-    }
-}
-
-async fn yield_turns(turns: u32) {
-    for _ in 0..turns {
-        tokio::task::yield_now().await;
     }
 }
 

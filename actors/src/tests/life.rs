@@ -8,7 +8,7 @@ use super::steps::Steps;
 use super::{HOUR, MINUTE, SECOND, World, on_paused_time, pass, settle};
 use crate::testing::Fakes;
 
-/// Behaviours 1 and 48 in one story: a message, an answer, a rest, a release, and the next
+/// Behaviours 1 and 67 in one story: a message, an answer, a rest, a release, and the next
 /// message takes the same conversation up. In between the session is nowhere but on disk.
 #[test]
 fn a_session_is_released_forgotten_and_resumed() {
@@ -37,7 +37,7 @@ fn a_session_is_released_forgotten_and_resumed() {
     });
 }
 
-/// A session without a deadline arms no timer: not while it waits for its agent's turn, not at
+/// Behaviour 2: a session without a deadline arms no timer: not while it waits for its agent's turn, not at
 /// rest with `idle_after` off.
 #[test]
 fn no_deadline_no_timer() {
@@ -235,7 +235,7 @@ fn a_fault_at_launch_touches_no_other_session() {
     });
 }
 
-/// The time limits are no wider than the clock: the largest limits there are do not fire.
+/// Behaviour 6: limits are no wider than the clock: the largest limits there are do not fire.
 #[test]
 fn the_largest_limits_do_not_overflow() {
     on_paused_time(async {

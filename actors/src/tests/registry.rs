@@ -1,14 +1,16 @@
 //! Lifecycles: races around a wake, the pace of starts, a reload, records that cannot be read.
 
+use std::time::Duration;
+
 use drowse_messages::{
     AgentStatus, Limit, MessageState, Name, OpenSession, Refusal, SessionState, StopHow,
 };
 use futures_util::future::join_all;
 
-use super::{HOUR, MINUTE, SECOND, World, on_paused_time, pass, settle, stop, wake};
+use super::{HOUR, MINUTE, SECOND, World, on_paused_time, pass, settle, stop, turns, wake};
 use crate::testing::{message, open};
 
-/// Behaviour 53: whatever arrives while a session is being read from disk joins one wake, and
+/// Behaviour 78: whatever arrives while a session is being read from disk joins one wake, and
 /// nothing of it is lost.
 #[test]
 fn ten_messages_and_two_wakes_at_once_launch_once() {
@@ -32,34 +34,34 @@ fn ten_messages_and_two_wakes_at_once_launch_once() {
     });
 }
 
-/// Behaviour 54: a message sent at any moment of a teardown is answered by the next process,
-/// also in the moment when the actor leaves.
+/// Behaviour 60: a message sent at any moment of a teardown is answered by the next process, also
+/// in the moment when the actor leaves.
 #[test]
 fn a_message_at_any_moment_of_a_release_is_answered() {
-    for moment in 0..60 {
+    // The teardown takes a few steps of 5 ms; in between it takes turns of the actors.
+    for (millis, between) in (0..30)
+        .step_by(5)
+        .flat_map(|m| (0..16).map(move |b| (m, b)))
+    {
         on_paused_time(async {
             let world = World::new();
             world.fakes.behave(|manners| {
-                manners.reap_takes = std::time::Duration::from_millis(5);
-                manners.load_takes = std::time::Duration::from_millis(5);
+                manners.reap_takes = Duration::from_millis(5);
+                manners.load_takes = Duration::from_millis(5);
             });
             let id = world.rested(1).await;
-            world
-                .daemon
-                .order(id, stop(StopHow::Release))
-                .await
-                .unwrap();
-            // Some moments are fractions of a millisecond: between two polls of the actors.
-            for _ in 0..moment % 10 {
-                tokio::task::yield_now().await;
-            }
-            pass(std::time::Duration::from_millis(moment / 2)).await;
-            let late = world.say(id, "late").await;
-            pass(MINUTE).await;
-            let state = world.message_state(late).await;
-            assert_eq!(state, MessageState::Answered, "at moment {moment}");
-            assert_eq!(world.fakes.journal.count("backends: deliver 2"), 1);
-            assert!(world.fakes.trees.standing() <= 1);
+            let story = actix_rt::spawn(async move {
+                let release = stop(StopHow::Release);
+                world.daemon.order(id, release).await.unwrap();
+                pass(Duration::from_millis(millis)).await;
+                turns(between).await;
+                let late = world.say(id, "late").await;
+                pass(MINUTE).await;
+                let orders = world.fakes.journal.count("backends: deliver 2");
+                (world.message_state(late).await, orders)
+            });
+            let answered = (MessageState::Answered, 1);
+            assert_eq!(story.await.unwrap(), answered, "{millis} ms, {between}");
         });
     }
 }
@@ -138,7 +140,7 @@ fn a_reload_changes_resting_sessions_at_once() {
     });
 }
 
-/// A failing agent reaches `failing` after its tries, keeps its message, and a wake tries again.
+/// Behaviour 80: a failing agent reaches `failing` after its tries, keeps its message, and a wake tries again.
 #[test]
 fn a_message_survives_failed_starts() {
     on_paused_time(async {
@@ -159,7 +161,7 @@ fn a_message_survives_failed_starts() {
     });
 }
 
-/// Same key, same message: a client that repeats itself is answered once, and wakes nobody when
+/// Behaviour 79, same key, same message: a client that repeats itself is answered once, and wakes nobody when
 /// it does so late.
 #[test]
 fn a_repeated_key_is_delivered_once() {

@@ -181,7 +181,7 @@ async fn released_at(poll: bool) -> MonoTime {
     world.fakes.journal.timed("trees: reap snapshot")[0].0
 }
 
-/// Reading never counts as use, and never delays a release (behaviour 22).
+/// Reading never counts as use, and never delays a release (behaviour 19).
 #[test]
 fn a_poll_every_100_ms_delays_no_release() {
     let (quiet, polled) =

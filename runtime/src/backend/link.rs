@@ -224,8 +224,9 @@ impl Link {
                 Next::Order(None) => break,
             }
             self.tell();
-            if self.keeper.is_none() && !self.facts.connected() {
-                // The session's actor vanished; its tree is ended by others.
+            if !self.facts.connected() {
+                // The session's actor vanished, perhaps before the launch was written down: the
+                // keeper ends its tree on the way out, so nobody else has to know of it.
                 break;
             }
         }

@@ -22,6 +22,8 @@ pub(crate) struct Claude {
     running: bool,
     origin: Option<Value>,
     streamed: String,
+    /// The id of the message that is being said: the stream and the whole message share it.
+    message: String,
     asked: usize,
     sent: usize,
 }
@@ -74,6 +76,7 @@ impl Claude {
             running: false,
             origin: None,
             streamed: String::new(),
+            message: String::new(),
             asked: 0,
             sent: 0,
         }
@@ -121,7 +124,7 @@ impl Claude {
 
     fn assistant(&mut self, text: &str) {
         let message = json!({
-            "id": format!("msg_{}", self.sent), "type": "message", "role": "assistant",
+            "id": self.message, "type": "message", "role": "assistant",
             "model": "fake-model", "content": [{ "type": "text", "text": text }],
             "stop_reason": null,
         });
@@ -284,7 +287,9 @@ impl Wire for Claude {
             let message = json!({ "role": "user", "content": [{ "type": "text", "text": text }] });
             self.say("user", json!({ "message": message, "isReplay": true }));
         }
-        self.stream(&json!({ "type": "message_start", "message": { "role": "assistant" } }));
+        self.message = format!("msg_{}_{}", std::process::id(), self.sent);
+        let message = json!({ "id": self.message, "type": "message", "role": "assistant" });
+        self.stream(&json!({ "type": "message_start", "message": message }));
         let block = json!({ "type": "text", "text": "" });
         self.stream(&json!({ "type": "content_block_start", "index": 0, "content_block": block }));
     }

@@ -9,7 +9,7 @@
 //! | `fail_text` | what a failed start says on stderr |
 //! | `start_delay_ms` | answers nothing for that long |
 //! | `never_ready` | never answers anything |
-//! | `ignore_eof`, `ignore_term` | stays |
+//! | `ignore_eof`, `ignore_term` | stays; the first also when it is asked to end |
 //! | `die_slowly_ms` | takes that long to end once it has decided to |
 //! | `flush_after_eof_ms` | writes the conversation only that long after it decided to end |
 //! | `sidecars` | N idle children from the start, or a list of roles |

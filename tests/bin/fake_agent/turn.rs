@@ -171,6 +171,8 @@ impl<W: Wire> Agent<W> {
             }
             Heard::Interrupt => Some(Woken::Interrupted),
             Heard::Answer { id, allowed } => Some(Woken::Answered(id, allowed)),
+            // Who is deaf to the end of stdin is deaf to a polite word too.
+            Heard::Leave(0) if self.home.flag("ignore_eof") => None,
             Heard::Leave(code) => Some(Woken::Leave(code)),
             Heard::Nothing => None,
         }

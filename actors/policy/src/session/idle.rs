@@ -17,9 +17,9 @@ use super::live::Live;
 use super::purpose::{Goal, Purpose};
 use super::{Common, Cx, Phase, report};
 
-/// A tick this late proves that the daemon itself did not run (it was stopped, or the machine
-/// froze): that time is nobody's idleness, and a full window begins (D23). 5 s: far above the
-/// delays of a busy machine.
+/// A deadline missed by this long proves that the daemon itself did not run (it was stopped, or
+/// the machine froze): that time is nobody's idleness, and a full window begins (D23). 5 s: far
+/// above the delays of a busy machine.
 pub const LATE_TICK_MAX: Duration = Duration::from_secs(5);
 
 /// The warning before `task_hold_max` comes this long ahead, or at three quarters of a shorter
@@ -146,19 +146,7 @@ impl Rest {
     }
 }
 
-/// Time has passed for a session at rest.
-pub(super) fn on_tick(live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Phase {
-    // A deadline may already have passed when it came up, so what counts is the last step too.
-    let due = rest
-        .next_deadline(&live, cx.common)
-        .map(|wanted| wanted.max(cx.common.stepped));
-    if due.is_some_and(|due| cx.now.since(due) > LATE_TICK_MAX) {
-        rest.restart(cx.now);
-    }
-    judge(live, rest, cx)
-}
-
-/// Applies the rule now. New limits are judged without waiting for a tick, so that a session
+/// Applies the rule now: time has passed, or limits changed. These are judged without waiting for a tick, so that a session
 /// quiet for longer than a shorter limit goes at once (behaviour 7).
 pub(super) fn judge(mut live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Phase {
     let was_held = report::is_held_at_rest(&live, cx.common);

@@ -25,8 +25,7 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
             rest.restart(cx.now);
             Phase::Resting(live, rest)
         }
-        Input::IdleTick(_) => idle::on_tick(live, rest, cx),
-        Input::LimitsChanged(_) => idle::judge(live, rest, cx),
+        Input::IdleTick(_) | Input::LimitsChanged(_) => idle::judge(live, rest, cx),
         Input::Order(order) => orders::on_resting(live, rest, order, cx),
         Input::ChildExited(_) | Input::TreeEmptied(_) => crash(live, None, input, cx),
         // A message is handed over by `take_up`. The rest speaks of starts and teardowns.

@@ -26,6 +26,10 @@ const NOT_FOUND: &str = "No conversation found";
 /// What Claude says of a new id that is not new.
 const IN_USE: &str = "is already in use";
 
+/// What a command of the prompt line printed comes back like an echo, even from a Claude that was
+/// not asked for echoes.
+const PRINTED: &str = "<local-command-";
+
 const COMPACTION: &str = "compaction";
 
 /// See the module.
@@ -361,10 +365,11 @@ impl ClaudeObserver {
         let Some(line) = self.notices.parts::<Said<'_>>(seen, line) else {
             return;
         };
-        if flag(line.is_replay) {
-            return self.turn.echoed();
-        }
         let message: Message<'_> = read(line.message).unwrap_or_default();
+        if flag(line.is_replay) {
+            let printed = text(message.content).is_some_and(|it| it.starts_with(PRINTED));
+            return self.turn.echoed(!printed);
+        }
         for block in read::<Vec<Block<'_>>>(message.content).unwrap_or_default() {
             self.timers
                 .answered(seen, &block, line.tool_use_result, line.timestamp);

@@ -19,7 +19,7 @@ pub(super) struct Turn {
     prompts: u32,
     /// Of those, how many Claude has taken in since the last result.
     echoes: u32,
-    /// It echoes at all.
+    /// It echoes what was written.
     echoing: bool,
     /// An interrupt was written.
     interrupted: bool,
@@ -51,9 +51,10 @@ impl Turn {
         self.echoing && self.prompts > 0 && self.echoes == 0
     }
 
-    pub(super) fn echoed(&mut self) {
+    /// Claude took a prompt in; with `verbatim`, as it was written.
+    pub(super) fn echoed(&mut self, verbatim: bool) {
         self.echoes = self.prompts.min(self.echoes.saturating_add(1));
-        self.echoing = true;
+        self.echoing |= verbatim;
     }
 
     pub(super) fn interrupt(&mut self) {

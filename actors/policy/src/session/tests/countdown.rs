@@ -222,6 +222,23 @@ fn a_frozen_daemon_releases_nobody_when_it_thaws() {
     assert_eq!(story.state(), SessionState::Releasing);
 }
 
+/// D23: whatever is heard first after such a time, it is not taken for idleness.
+#[test]
+fn a_line_before_the_late_tick_changes_nothing() {
+    for limits_changed in [false, true] {
+        let mut story = Story::resting(OBEDIENT);
+        story.freeze(90 * MINUTE);
+        if limits_changed {
+            story.limit(idle_after(Limit::After(20 * MINUTE)));
+        } else {
+            story.says(AgentStatus::Ready);
+        }
+        story.feed(IdleTick);
+        story.wait(20 * MINUTE - JUST);
+        assert_eq!(story.state(), SessionState::Resting);
+    }
+}
+
 /// D23: a tick that is late as ticks are on a busy machine still counts.
 #[test]
 fn a_slightly_late_tick_releases() {
