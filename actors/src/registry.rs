@@ -219,7 +219,14 @@ impl RegistryActor {
     }
 
     /// Makes the actor of a session as the store has it.
-    fn make(&mut self, saved: SavedSession, ctx: &mut Context<Self>) {
+    fn make(&mut self, mut saved: SavedSession, ctx: &mut Context<Self>) {
+        // A message whose announcement is kept joins when that is handed over, behind whatever
+        // was ordered before it: a stop must not cancel what came after it.
+        let kept = self.kept.get(&saved.profile.id);
+        saved.queued.retain(|message| {
+            let announces = |parcel: &Parcel| parcel.message() == Some(*message);
+            !kept.is_some_and(|kept| kept.iter().any(announces))
+        });
         let (id, recipe) = (saved.profile.id, &saved.profile.recipe);
         let catalog = &self.ports.catalog;
         let Some(traits) = catalog.traits(&recipe.protocol) else {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
 use drowse_messages::{
-    Activity, ActivityKind, ChildExited, Delivered, IdleTick, LaunchFailed, Launched, MonoTime,
-    Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop, TaskRoster,
+    Activity, ActivityKind, ChildExited, Delivered, IdleTick, LaunchFailed, Launched, MessageId,
+    MonoTime, Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop, TaskRoster,
     TreeEmptied,
 };
 use drowse_policy::session::{Session, Times};
@@ -46,6 +46,16 @@ pub(crate) enum Parcel {
     Input(Input),
     /// An order, with whoever waits to hear whether it was accepted.
     Order(Order, oneshot::Sender<Result<(), Refusal>>),
+}
+
+impl Parcel {
+    /// The message it announces.
+    pub(crate) fn message(&self) -> Option<MessageId> {
+        match self {
+            Self::Input(Input::MessageQueued(queued)) => Some(queued.message),
+            Self::Input(_) | Self::Order(..) => None,
+        }
+    }
 }
 
 /// The registry lets the actor go.

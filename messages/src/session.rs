@@ -237,7 +237,7 @@ pub enum StopHow {
 /// Start the session's process without a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wake {
-    /// Begin a new conversation if the old one cannot be resumed. Never done unasked.
+    /// Begin a new conversation instead of resuming the old one. Never done unasked.
     pub fresh: bool,
     /// Who asks.
     pub by: Who,

@@ -86,7 +86,7 @@ pub struct Sent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WakeSession {
-    /// Begin a new conversation if the old one cannot be resumed.
+    /// Begin a new conversation instead of resuming the old one.
     pub fresh: bool,
 }
 

@@ -36,6 +36,10 @@ const ORDERS_MAX: usize = 256;
 /// keeper. Its value names the state folder.
 pub(crate) const STATE_VARIABLE: &str = "DROWSE_STATE";
 
+/// Room for what one read brings. All backends read into the same one, because a read and what
+/// becomes of it are over before the next begins: one each would be most of what a backend costs.
+type ReadBuffer = Rc<RefCell<Vec<u8>>>;
+
 /// What all backends share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -58,6 +62,7 @@ struct Live {
 #[derive(Debug)]
 pub(crate) struct LocalBackends {
     shared: Rc<Shared>,
+    buffer: ReadBuffer,
     live: Rc<RefCell<BTreeMap<SessionId, Live>>>,
 }
 
@@ -65,6 +70,7 @@ impl LocalBackends {
     pub(crate) fn new(shared: Shared) -> Self {
         Self {
             shared: Rc::new(shared),
+            buffer: Rc::new(RefCell::new(vec![0; link::READ_BYTES])),
             live: Rc::default(),
         }
     }
@@ -82,10 +88,11 @@ impl Backends for LocalBackends {
             },
         );
         let (shared, live) = (self.shared.clone(), self.live.clone());
+        let buffer = self.buffer.clone();
         actix_rt::spawn(async move {
             let prepared = prepare(&shared, &launch);
             match prepared {
-                Ok(prepared) => link::run(&shared, launch, prepared, facts, inbox).await,
+                Ok(prepared) => link::run(&shared, launch, prepared, facts, inbox, buffer).await,
                 Err(error) => {
                     let failed = LaunchFailed {
                         incarnation,

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use drowse_messages::{MessageId, MessageState, Reason, SessionEvent, SessionState};
-use drowse_tests::process::ProcStat;
 use drowse_tests::wait::comes_true;
 use drowse_tests::{TestDaemon, daemon};
 
@@ -108,24 +107,16 @@ fn off_and_very_long_limits_do_not_fire() {
         }
         id
     });
-    let before = cpu_ticks(daemon.identity().pid);
+    let before = daemon.cpu_ticks();
     let begun = Instant::now();
     assert!(!comes_true(Duration::from_secs(1), || {
-        begun.elapsed() >= Duration::from_secs(1) && cpu_ticks(daemon.identity().pid) > before + 20
+        begun.elapsed() >= Duration::from_secs(1) && daemon.cpu_ticks() > before + 20
     }));
     daemon.let_windows_pass(2);
     for id in quiet {
         assert_eq!(daemon.report(&id).state, SessionState::Resting);
         assert_eq!(daemon.count(&id, is_ending), 0);
     }
-}
-
-/// User and system time of a process in clock ticks (100 a second).
-fn cpu_ticks(pid: i32) -> u64 {
-    assert!(ProcStat::read(pid).is_some(), "the daemon runs");
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = text[text.rfind(')').unwrap() + 2..].split(' ').collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 /// Behaviours 19, 20: whoever reads the state, lists, or watches, does not use the session.

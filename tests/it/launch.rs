@@ -4,17 +4,21 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use drowse_messages::{MessageState, SessionEvent, SessionState};
+use drowse_tests::daemon::MESSAGE_CEILING;
 use drowse_tests::fake::fingerprint;
-use drowse_tests::{TestDaemon, daemon};
+use drowse_tests::{TestDaemon, daemon, wait_until};
 use serde_json::Value;
 
 fn failed_starts(daemon: &TestDaemon, id: &str) -> Vec<(String, Option<u64>)> {
     let events = daemon.log(id).into_iter().map(|event| event.what);
-    let failed = |event| match event {
-        SessionEvent::StartFailed {
+    let failed = |event| {
+        let SessionEvent::StartFailed {
             error, retry_in_ms, ..
-        } => Some((error, retry_in_ms)),
-        _ => None,
+        } = event
+        else {
+            return None;
+        };
+        Some((error, retry_in_ms))
     };
     events.filter_map(failed).collect()
 }
@@ -58,7 +62,7 @@ fn an_agent_that_never_starts_is_given_up_and_can_be_woken() {
         &[("fail_text", "no key found"), ("fail_starts", "5")],
     );
     let message = daemon.post(&id, "FAKE:say kept");
-    let report = drowse_tests::wait_until("failing", drowse_tests::daemon::MESSAGE_CEILING, || {
+    let report = wait_until("failing", MESSAGE_CEILING, || {
         Some(daemon.report(&id)).filter(|report| report.state == SessionState::Failing)
     });
     let error = report.last_error.expect("it says why");

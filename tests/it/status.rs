@@ -14,13 +14,6 @@ fn descriptors(daemon: &TestDaemon) -> usize {
     fs::read_dir(folder).expect("the daemon runs").count()
 }
 
-/// User and system time of the daemon in clock ticks (100 a second).
-fn cpu_ticks(daemon: &TestDaemon) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/stat", daemon.identity().pid)).unwrap();
-    let fields: Vec<&str> = text[text.rfind(')').unwrap() + 2..].split(' ').collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-}
-
 /// Children of the daemon that have ended and were not collected.
 fn uncollected(daemon: &TestDaemon) -> usize {
     let pid = daemon.identity().pid;
@@ -95,10 +88,10 @@ fn sessions_at_rest_cost_no_processor_time() {
     for message in sent {
         daemon.settled(message);
     }
-    let before = cpu_ticks(&daemon);
+    let before = daemon.cpu_ticks();
     let end = Instant::now() + Duration::from_secs(3);
     assert!(comes_true(Duration::from_secs(10), || Instant::now() >= end));
-    let spent = cpu_ticks(&daemon) - before;
+    let spent = daemon.cpu_ticks() - before;
     assert!(spent <= 15, "{spent} ticks of 10 ms in 3 s");
     let status = daemon.get(async |client| client.status().await);
     assert_eq!(status.backends, 60);

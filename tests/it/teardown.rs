@@ -105,9 +105,13 @@ fn a_deaf_agent_is_ended_step_by_step() {
     daemon.say(&id, "FAKE:say hello");
     let report = daemon.wait_state(&id, SessionState::Released);
     let end = report.end.expect("it says why");
-    assert_eq!(
-        (end.reason, end.status),
-        (Reason::Idle, Some(ExitStatus::Signal(9)))
+    assert_eq!(end.reason, Reason::Idle);
+    // The walk that finds nobody left can be faster than the keeper's word of how the agent ended:
+    // then the report does not know.
+    assert!(
+        end.status
+            .is_none_or(|status| status == ExitStatus::Signal(9)),
+        "{end:?}"
     );
     let begun = daemon.time_of(&id, "ending", |e| matches!(e, SessionEvent::Ending { .. }));
     let done = daemon.time_of(&id, "released", |e| {

@@ -5,6 +5,7 @@
 //! - [`piped`]: a program spoken to in lines over plain pipes.
 //! - [`fake`]: the scripted fake agent (`bin/fake_agent`): its home, behaviour and log.
 //! - [`golden`]: recorded transcripts of real agents.
+//! - [`measure`]: samples and rows of the programs in `benches`.
 //! - [`mock_model`]: a model server scripted by the text of the conversation.
 //! - [`cli`]: a running Drowse, driven by its command line as a user would.
 //! - [`daemon`]: the real daemon with fake agents, asked through its client.
@@ -17,6 +18,7 @@ pub mod cli;
 pub mod daemon;
 pub mod fake;
 pub mod golden;
+pub mod measure;
 pub mod mock_model;
 pub mod piped;
 pub mod process;

@@ -34,6 +34,26 @@ fn ten_messages_and_two_wakes_at_once_launch_once() {
     });
 }
 
+/// A stop cancels what waited before it, never what was accepted after it, also when both come
+/// while the session is being read from disk.
+#[test]
+fn a_stop_cancels_nothing_that_came_after_it() {
+    on_paused_time(async {
+        let world = World::new();
+        let id = world.rested(1).await;
+        world.until(id, SessionState::Released).await;
+        settle().await;
+        world.fakes.behave(|manners| manners.load_takes = SECOND);
+        let stopping = world.daemon.order(id, stop(StopHow::Stop));
+        let sending = world.daemon.send(id, message("after it"));
+        let (stopped, sent) = futures_util::future::join(stopping, sending).await;
+        stopped.unwrap();
+        pass(MINUTE).await;
+        let late = sent.unwrap().message;
+        assert_eq!(world.message_state(late).await, MessageState::Answered);
+    });
+}
+
 /// Behaviour 60: a message sent at any moment of a teardown is answered by the next process, also
 /// in the moment when the actor leaves.
 #[test]

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
-use super::{Prepared, Shared};
+use super::{Prepared, ReadBuffer, Shared};
 use crate::adapter::{Direction, Fact, Observer, Seen};
 use crate::chain::chain;
 use crate::process::control::{self, ToKeeper};
@@ -33,7 +33,7 @@ use crate::redact::Redactor;
 /// 30 s from asking for a keeper to the agent's process: far above any sane machine's time.
 const LAUNCH_MAX: Duration = Duration::from_secs(30);
 /// 64 KiB: what a pipe holds, so one read can take all of it.
-const READ_BYTES: usize = 64 * 1024;
+pub(super) const READ_BYTES: usize = 64 * 1024;
 /// 16 KiB of stderr are kept, the newest: enough for a stack trace and its cause.
 const STDERR_KEPT_BYTES: usize = 16 * 1024;
 /// How long to wait before a delivery that the disk refused is tried again.
@@ -46,6 +46,7 @@ pub(super) async fn run(
     prepared: Prepared,
     facts: Recipient<Facts>,
     orders: mpsc::Receiver<BackendOrder>,
+    buffer: ReadBuffer,
 ) {
     let incarnation = launch.incarnation;
     match start(shared, &launch, &prepared).await {
@@ -70,7 +71,15 @@ pub(super) async fn run(
                 ..
             } = prepared;
             let observer = adapter.observe(launch.conversation.as_ref(), &fresh_id);
-            let mut link = Link::new(incarnation, keeper, stdio, observer, redactor, facts);
+            let mut link = Link::new(
+                incarnation,
+                keeper,
+                stdio,
+                observer,
+                redactor,
+                facts,
+                buffer,
+            );
             link.open();
             link.serve(shared, orders).await;
         }
@@ -159,14 +168,14 @@ struct Link {
     /// Close stdin once the outbox is empty.
     closing: bool,
     exited: bool,
-    buffer: Vec<u8>,
+    buffer: ReadBuffer,
 }
 
 /// What happened next.
 enum Next {
     Keeper(Option<KeeperEvent>),
-    Stdout(std::io::Result<usize>),
-    Stderr(std::io::Result<usize>),
+    Stdout,
+    Stderr,
     Writable,
     Delivery((MessageId, Result<String, StoreError>)),
     Order(Option<BackendOrder>),
@@ -180,6 +189,7 @@ impl Link {
         observer: Box<dyn Observer>,
         redactor: Redactor,
         facts: Recipient<Facts>,
+        buffer: ReadBuffer,
     ) -> Self {
         Self {
             incarnation,
@@ -198,7 +208,7 @@ impl Link {
             delivery: None,
             closing: false,
             exited: false,
-            buffer: Vec::new(),
+            buffer,
         }
     }
 
@@ -213,8 +223,8 @@ impl Link {
             match self.next(&mut orders).await {
                 Next::Keeper(Some(event)) => self.on_keeper(&event),
                 Next::Keeper(None) => self.on_keeper_lost(),
-                Next::Stdout(read) => self.on_stdout(read),
-                Next::Stderr(read) => self.on_stderr(read),
+                Next::Stdout => _ = self.read_stdout(),
+                Next::Stderr => _ = self.read_stderr(),
                 Next::Writable => self.write().await,
                 Next::Delivery((message, text)) => self.on_delivery(shared, message, text),
                 Next::Order(Some(BackendOrder::Dismiss)) => break,
@@ -241,23 +251,17 @@ impl Link {
             stderr,
             outbox,
             delivery,
-            buffer,
             ..
         } = self;
         let wants_write = stdin.is_some() && (!outbox.is_empty() || self.closing);
-        buffer.resize(READ_BYTES, 0);
         tokio::select! {
             event = async { keeper.as_mut().expect("checked").next_message().await },
                 if keeper.is_some() => Next::Keeper(event.unwrap_or_else(|error| {
                     tracing::warn!(error = chain(&error), "lost a keeper");
                     None
                 })),
-            read = read_some(stdout.as_ref()), if stdout.is_some() => {
-                Next::Stdout(read.and_then(|()| try_read(stdout.as_ref(), buffer)))
-            }
-            read = read_some(stderr.as_ref()), if stderr.is_some() => {
-                Next::Stderr(read.and_then(|()| try_read(stderr.as_ref(), buffer)))
-            }
+            () = readable(stdout.as_ref()), if stdout.is_some() => Next::Stdout,
+            () = readable(stderr.as_ref()), if stderr.is_some() => Next::Stderr,
             _ = async { stdin.as_ref().expect("checked").writable().await }, if wants_write => {
                 Next::Writable
             }
@@ -294,13 +298,9 @@ impl Link {
         if std::mem::replace(&mut self.exited, true) {
             return;
         }
-        while let Ok(bytes @ 1..) = try_read(self.stdout.as_ref(), &mut self.buffer) {
-            self.on_stdout(Ok(bytes));
-        }
+        while self.read_stdout() {}
         self.finish_stdout();
-        while let Ok(bytes @ 1..) = try_read(self.stderr.as_ref(), &mut self.buffer) {
-            self.on_stderr(Ok(bytes));
-        }
+        while self.read_stderr() {}
         self.stop_writing();
         let tail = self
             .redactor
@@ -324,23 +324,25 @@ impl Link {
         );
     }
 
-    fn on_stdout(&mut self, read: std::io::Result<usize>) {
-        match read {
+    /// Reads once what the agent wrote; false when there was nothing.
+    fn read_stdout(&mut self) -> bool {
+        let buffer = self.buffer.clone();
+        let mut buffer = buffer.borrow_mut();
+        match try_read(self.stdout.as_ref(), &mut buffer) {
             Ok(0) => {
                 self.finish_stdout();
                 self.stdout = None;
             }
             Ok(bytes) => {
-                let (mut lines, buffer) = (
-                    std::mem::take(&mut self.lines),
-                    std::mem::take(&mut self.buffer),
-                );
+                let mut lines = std::mem::take(&mut self.lines);
                 lines.push(&buffer[..bytes], |line| self.on_line(&line));
-                (self.lines, self.buffer) = (lines, buffer);
+                self.lines = lines;
+                return true;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => self.stdout = None,
         }
+        false
     }
 
     fn finish_stdout(&mut self) {
@@ -361,17 +363,21 @@ impl Link {
         }
     }
 
-    fn on_stderr(&mut self, read: std::io::Result<usize>) {
-        match read {
+    /// Reads once what the agent complained of; false when there was nothing.
+    fn read_stderr(&mut self) -> bool {
+        let mut buffer = self.buffer.borrow_mut();
+        match try_read(self.stderr.as_ref(), &mut buffer) {
             Ok(0) => self.stderr = None,
             Ok(bytes) => {
-                self.stderr_tail.extend_from_slice(&self.buffer[..bytes]);
+                self.stderr_tail.extend_from_slice(&buffer[..bytes]);
                 let surplus = self.stderr_tail.len().saturating_sub(STDERR_KEPT_BYTES);
                 self.stderr_tail.drain(..surplus);
+                return true;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => self.stderr = None,
         }
+        false
     }
 
     async fn write(&mut self) {
@@ -523,9 +529,10 @@ impl Link {
     }
 }
 
-async fn read_some(pipe: Option<&pipe::Receiver>) -> std::io::Result<()> {
+/// Waits until a pipe can be read; one that fails can: the read says what is wrong with it.
+async fn readable(pipe: Option<&pipe::Receiver>) {
     match pipe {
-        Some(pipe) => pipe.readable().await,
+        Some(pipe) => drop(pipe.readable().await),
         None => std::future::pending().await,
     }
 }

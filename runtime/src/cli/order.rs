@@ -321,7 +321,7 @@ impl Wait<'_> {
     }
 
     /// How it stands now, told by a report.
-    async fn look(&self) -> Result<Progress, Failure> {
+    async fn look(&mut self) -> Result<Progress, Failure> {
         let report = match self.client.session(&self.session).await {
             Ok(report) => report,
             Err(error) if error.code() == Some("no_such_session") => {
@@ -330,6 +330,10 @@ impl Wait<'_> {
             Err(error) => return Err(error.into()),
         };
         if self.order.reached(report.state) {
+            if matches!(self.order, Order::Release | Order::Stop) {
+                // The report may be ahead of the event that tells of the end.
+                self.end = report.end;
+            }
             return Ok(Progress::Done(self.order.done()));
         }
         // Only while something is under way is the session's next deadline one of this order.

@@ -1,16 +1,16 @@
 //! The reaper's threads: everything about processes that blocks, behind a bounded channel.
 //!
 //! Fed by: the reaper actor's port. Decides nothing: one order, one reply.
-//! Invariant: every accepted order is replied to exactly once, also during shutdown, and each
-//! takes a bounded time, so that shutdown is bounded too. Only listed pids are waited for.
+//! Invariant: every accepted order is replied to exactly once, and each takes a bounded time.
+//! Only listed pids are waited for.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use drowse_messages::{ExitStatus, ProcIdentity, ReapReport, ReapRequest, ReapStep, SessionId};
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -74,20 +74,16 @@ struct Queued {
     _pending: Arc<()>,
 }
 
-/// The running threads. Dropping it lets them finish what is queued, unwaited for.
+/// The running threads. They end once the pool is dropped and its queue is empty.
 pub struct ReaperPool {
     queue: Sender<Queued>,
     /// Counted by what is queued or under way.
     pending: Arc<()>,
-    threads: Vec<JoinHandle<()>>,
-    /// Disconnected when the last thread has ended.
-    ended: Receiver<()>,
 }
 
 impl fmt::Debug for ReaperPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReaperPool")
-            .field("threads", &self.threads.len())
             .field("queued", &self.queue.len())
             .finish_non_exhaustive()
     }
@@ -100,24 +96,16 @@ impl ReaperPool {
     /// A thread cannot be started.
     pub fn start(threads: usize, queue_max: usize) -> io::Result<Self> {
         let (queue, orders) = bounded(queue_max);
-        let (alive, ended) = bounded(0);
-        let start = |number: usize| {
-            let (orders, alive) = (orders.clone(), alive.clone());
-            thread::Builder::new()
+        for number in 0..threads {
+            let orders: Receiver<Queued> = orders.clone();
+            let work = move || orders.iter().for_each(|queued| carry_out(queued.order));
+            let _detached = thread::Builder::new()
                 .name(format!("reaper-{number}"))
-                .spawn(move || {
-                    let _alive: Sender<()> = alive;
-                    orders
-                        .iter()
-                        .for_each(|queued: Queued| carry_out(queued.order));
-                })
-        };
-        let threads = (0..threads).map(start).collect::<io::Result<_>>()?;
+                .spawn(work)?;
+        }
         Ok(Self {
             queue,
             pending: Arc::new(()),
-            threads,
-            ended,
         })
     }
 
@@ -167,24 +155,6 @@ impl ReaperPool {
     /// [`Full`]: `reply` is dropped.
     pub fn collect(&self, keeper: ProcIdentity, reply: CollectReply) -> Result<(), Full> {
         self.queue(Order::Collect(keeper, reply))
-    }
-
-    /// Lets the threads finish what is queued and joins them; false when they took longer than
-    /// `within` and were left behind.
-    #[must_use]
-    pub fn shutdown(self, within: Duration) -> bool {
-        let Self {
-            queue,
-            threads,
-            ended,
-            pending: _,
-        } = self;
-        drop(queue);
-        let in_time = matches!(
-            ended.recv_timeout(within),
-            Err(RecvTimeoutError::Disconnected)
-        );
-        in_time && threads.into_iter().all(|thread| thread.join().is_ok())
     }
 
     fn queue(&self, order: Order) -> Result<(), Full> {

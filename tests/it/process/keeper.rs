@@ -342,7 +342,7 @@ fn three_hundred_rounds_leave_nothing() {
         }
         assert_eq!(open_descriptors(), before);
         assert_eq!(zombies(), 0);
-        assert!(pool.shutdown(PATIENCE));
+        in_time("the end of the queue", pool.idle()).await;
     });
 }
 
@@ -397,9 +397,9 @@ fn waiting_for_news_can_be_given_up() {
     });
 }
 
-/// The queue is bounded, refuses when full, and what was accepted is replied to in shutdown.
+/// The queue is bounded, refuses when full, and what was accepted is replied to.
 #[test]
-fn a_full_queue_refuses_and_shutdown_replies() {
+fn a_full_queue_refuses_and_what_it_took_is_done() {
     let pool = ReaperPool::start(1, 1).expect("a thread");
     let (reply, replies) = crossbeam_channel::unbounded();
     let (release, wait) = crossbeam_channel::bounded::<()>(0);
@@ -420,7 +420,7 @@ fn a_full_queue_refuses_and_shutdown_replies() {
     assert_eq!(queued, Ok(()));
     assert_eq!(pool.measure(Vec::new(), Box::new(|_| ())), Err(Full));
     release.send(()).expect("the thread listens");
-    assert!(pool.shutdown(PATIENCE));
+    on_runtime(in_time("the end of the queue", pool.idle()));
     drop(reply);
     assert_eq!(replies.iter().count(), 2);
 }

@@ -72,7 +72,7 @@ fn kill_leaves_nobody(script: &str, count: usize) {
         );
         assert!(backend.step(&pool, ReapStep::Verify).await.empty);
         backend.leave(&pool).await;
-        assert!(pool.shutdown(PATIENCE));
+        in_time("the end of the queue", pool.idle()).await;
     });
     canary.assert_untouched();
 }

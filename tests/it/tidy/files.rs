@@ -52,6 +52,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "runtime/src/process/reaper.rs",
         "the daemon's last look at whether its threads are done",
     ),
+    (
+        "tests/benches/",
+        "measures what happens while nothing is to happen",
+    ),
     ("tests/bin/", "programs that are slow on purpose"),
     (
         "tests/it/process/support.rs",

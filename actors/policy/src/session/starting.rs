@@ -115,15 +115,9 @@ impl Starting {
             }
             Input::IdleTick(_) => self.on_tick(cx),
             Input::Order(order) => self.on_order(order, cx),
-            // It waits in the inbox.
-            Input::MessageQueued(_) => {
-                if let Some(cancelled) = &mut self.cancelled {
-                    cancelled.note_message();
-                }
-                Phase::Starting(self)
-            }
-            // Output before readiness is no use of the session.
-            Input::Activity(_)
+            // Messages wait in the inbox; output before readiness is no use of the session.
+            Input::MessageQueued(_)
+            | Input::Activity(_)
             | Input::Delivered(_)
             | Input::ReapReport(_)
             | Input::LimitsChanged(_) => Phase::Starting(self),

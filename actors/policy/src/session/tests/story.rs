@@ -117,7 +117,9 @@ impl Story {
     /// Lets time pass: answers arrive, and ticks come exactly when they are wanted.
     pub(super) fn wait(&mut self, time: Duration) {
         let end = self.now.after(time);
+        let steps_max = self.lines.len() + 10_000;
         loop {
+            assert!(self.lines.len() < steps_max, "it spins:\n{}", self.trace());
             let tick = self.session().next_deadline();
             let answer = self.agenda.keys().next().map(|(at, _)| *at);
             let next = [tick, answer].into_iter().flatten().min();
