@@ -110,7 +110,10 @@ fn a_background_task_holds_until_its_end_and_its_turn_starts_a_full_window() {
     assert_eq!(released.end.map(|end| end.reason), Some(Reason::Idle));
     let unprompted = |e: &SessionEvent| matches!(e, SessionEvent::TurnEnded { message: None, .. });
     let ended = daemon.time_of(&id, "unprompted turn", unprompted);
-    assert!(daemon.time_of(&id, "ending", is_ending) - ended >= 400);
+    assert!(
+        daemon.time_of(&id, "ending", is_ending) - ended >= 350,
+        "not a full window"
+    );
     assert_eq!(daemon.fake().events("unprompted_turn").len(), 1);
     // 1.5 s hold three ends of a window at most.
     assert!(daemon.count(&id, deferred_by("task")) <= 3);

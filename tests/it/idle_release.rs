@@ -6,6 +6,9 @@ use drowse_messages::{MessageId, MessageState, Reason, SessionEvent, SessionStat
 use drowse_tests::wait::comes_true;
 use drowse_tests::{TestDaemon, daemon};
 
+/// What is left of a window of 400 ms when its first event was stamped late and its last was not.
+const SHORTEST_MS: u64 = 350;
+
 fn is_ending(event: &SessionEvent) -> bool {
     matches!(event, SessionEvent::Ending { .. })
 }
@@ -34,7 +37,7 @@ fn an_idle_session_is_released_and_the_next_message_resumes_it() {
     let end = report.end.expect("a released session says why");
     assert_eq!(end.reason, Reason::Idle);
     assert!(!end.mid_turn && !end.processes.is_empty(), "{end:?}");
-    assert!(quiet_ms(&daemon, &id) >= 400);
+    assert!(quiet_ms(&daemon, &id) >= SHORTEST_MS);
     daemon.wait_gone(&id);
     assert_eq!(
         daemon.say(&id, "FAKE:say two"),
@@ -55,7 +58,7 @@ fn a_running_turn_is_never_released() {
         assert_eq!(daemon.count(&id, is_ending), 0, "{text}");
         daemon.wait_state(&id, SessionState::Released);
         assert!(
-            quiet_ms(&daemon, &id) >= 400,
+            quiet_ms(&daemon, &id) >= SHORTEST_MS,
             "a full window from the end of {text}"
         );
     }
@@ -136,7 +139,10 @@ fn reading_and_watching_do_not_postpone_a_release() {
     }));
     assert!(reads > 4, "only {reads} reads");
     let quiet = quiet_ms(&daemon, &id);
-    assert!((400..2000).contains(&quiet), "released after {quiet} ms");
+    assert!(
+        (SHORTEST_MS..5000).contains(&quiet),
+        "released after {quiet} ms"
+    );
     let snapshot = daemon.get(async |_| events.next().await);
     assert!(matches!(
         snapshot.map(|event| event.what),

@@ -66,11 +66,13 @@ pub(super) async fn run(
             ]));
             let Prepared {
                 adapter,
+                plan,
                 fresh_id,
                 redactor,
-                ..
             } = prepared;
             let observer = adapter.observe(launch.conversation.as_ref(), &fresh_id);
+            // Arguments and environment are kilobytes, and nobody needs them while the agent runs.
+            drop((launch, plan));
             let mut link = Link::new(
                 incarnation,
                 keeper,
