@@ -1,8 +1,8 @@
 //! The teardown of a process tree: a ladder of rungs, each with a deadline.
 //!
-//! snapshot → (interrupt the turn) → close stdin → SIGTERM → freeze and SIGKILL → verify.
-//! A rung ends early when its purpose is reached; the last one is always a fresh walk that finds
-//! nothing. A tree that cannot be ended is said to be stuck, shown, and tried again; nothing new
+//! snapshot → (interrupt the turn) → close stdin → SIGTERM → freeze and SIGKILL → verify → farewell.
+//! A rung ends early when its purpose is reached; a tree counts as gone only after a fresh walk that
+//! finds nothing, and its keeper's word on how the agent ended is awaited then. A tree that cannot be ended is said to be stuck, shown, and tried again; nothing new
 //! is started meanwhile.
 //!
 //! Fed by `session.rs`. Invariants: one reap request is outstanding at most; at most one SIGKILL
@@ -28,6 +28,9 @@ use crate::effect::{BackendOrder, Effect, Input};
 pub const SNAPSHOT_MAX: Duration = Duration::from_secs(5);
 /// How often a tree that could not be ended is tried again.
 pub const STUCK_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// How long a tree that is gone waits for its keeper's word on it. 1 s: the word is in a socket, or
+/// the keeper is lost and will never speak.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// How long the reaper may take over an answer before the ladder goes on without it. 20 s: above
 /// the reaper's own bound, so this is a last resort.
 const REAP_ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -42,6 +45,7 @@ enum Rung {
     Kill,
     Verify,
     Stuck,
+    Farewell,
 }
 
 /// A teardown under way.
@@ -164,6 +168,9 @@ impl Ending {
             | Input::LaunchFailed(_)
             | Input::LimitsChanged(_) => {}
         }
+        if self.rung == Rung::Farewell && (self.is_told() || cx.now >= self.until) {
+            return self.finish(cx);
+        }
         self.advance(cx);
         Phase::Ending(self)
     }
@@ -246,7 +253,7 @@ impl Ending {
             return;
         }
         let late = cx.now >= self.until;
-        let gone = self.exited || self.emptied;
+        let gone = self.is_told();
         match self.rung {
             Rung::Snapshot => self.after_snapshot(cx),
             Rung::Interrupt if gone => self.terminate(cx),
@@ -269,11 +276,12 @@ impl Ending {
                 }
             }
             Rung::Kill => self.kill(cx),
+            Rung::Farewell => {}
         }
     }
 
     fn after_snapshot(&mut self, cx: &mut Cx<'_>) {
-        if self.exited || self.emptied {
+        if self.is_told() {
             self.terminate(cx);
         } else if self.turn.is_some() {
             cx.tell(BackendOrder::Interrupt);
@@ -328,7 +336,7 @@ impl Ending {
             Rung::Terminate => ReapStep::Terminate,
             Rung::Kill | Rung::Stuck => ReapStep::Kill,
             Rung::Verify => ReapStep::Verify,
-            Rung::Interrupt | Rung::Close => return Phase::Ending(self),
+            Rung::Interrupt | Rung::Close | Rung::Farewell => return Phase::Ending(self),
         };
         if report.step != expected {
             return Phase::Ending(self);
@@ -348,14 +356,14 @@ impl Ending {
             ReapStep::Kill => {
                 self.note_reaped(&report.processes);
                 if report.empty {
-                    return self.finish(cx);
+                    return self.farewell(cx);
                 }
                 self.give_up(report, cx);
                 return Phase::Ending(self);
             }
             ReapStep::Verify => {
                 if report.empty {
-                    return self.finish(cx);
+                    return self.farewell(cx);
                 }
                 // The keeper said empty, the walk found somebody: the walk is right.
                 self.emptied = false;
@@ -389,7 +397,22 @@ impl Ending {
         self.enter(Rung::Stuck, STUCK_RETRY_AFTER, cx);
     }
 
-    /// A fresh walk found nothing: the tree is gone.
+    /// A fresh walk found nothing: the tree is gone. How the agent ended, and what it said last,
+    /// may still be on its way.
+    fn farewell(mut self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
+        if self.is_told() {
+            return self.finish(cx);
+        }
+        self.enter(Rung::Farewell, FAREWELL_MAX, cx);
+        Phase::Ending(self)
+    }
+
+    /// A keeper says how the agent ended before it says that nothing is left.
+    fn is_told(&self) -> bool {
+        self.exited || self.emptied
+    }
+
+    /// All that can be known of the end is known.
     fn finish(mut self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
         cx.tell(BackendOrder::Dismiss);
         if let Some(message) = self.message() {

@@ -262,6 +262,9 @@ impl World {
                 }
             }
             ReapStep::Kill if self.manners.heeds_kill && self.tree => {
+                let killed = self.exits(ExitStatus::Signal(9));
+                // A keeper is as quick as the kernel: it speaks before the reaper has looked again.
+                answers.extend(killed.into_iter().take(1).map(|(_, exited)| (2, exited)));
                 answers.push((3, self.empties()));
             }
             ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => {}
