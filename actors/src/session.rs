@@ -1,6 +1,6 @@
 //! The session actor: every message becomes an input, every effect a port call or a message.
 //!
-//! Fed by its backend's link ([`Facts`]), the registry ([`Handed`]) and itself ([`IdleTick`]).
+//! Fed by its backend's link ([`Facts`]), the registry (`Handed`) and itself ([`IdleTick`]).
 //! It keeps exactly one timer, for `Session::next_deadline`, and re-arms it only when a deadline
 //! moves closer: an early tick is harmless, so a busy session does not rebuild timers.
 //!

@@ -1,6 +1,6 @@
 //! The command line: parses it, does what it says, and ends with a code of [`crate::exit`].
 //!
-//! Fed by `main`. Each verb is a module; what they print comes from [`render`], which is pure.
+//! Fed by `main`. Each verb is a module; what they print comes from `render`, which is pure.
 //! Invariant: stdout carries the result and nothing else, everything else goes to stderr after
 //! `drowse: `, and a reader that goes away ends a verb quietly. It decides nothing about sessions:
 //! it asks the daemon, which it starts when there is none.
