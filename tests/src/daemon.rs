@@ -48,7 +48,7 @@ pub struct Setup {
 
 impl Setup {
     /// Short limits, and agents `fake` (Claude's protocol), `fakepi`, `fakepi073` and `raw`
-    /// (`cat`). Use [`daemon!`](crate::daemon).
+    /// (`cat`). Use [`daemon!`](crate::daemon!).
     #[must_use]
     pub fn new(test: &'static str, program: &str, fake: FakeAgent) -> Self {
         let mut setup = Self {

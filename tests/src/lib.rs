@@ -8,7 +8,7 @@
 //! - [`measure`]: samples and rows of the programs in `benches`.
 //! - [`mock_model`]: a model server scripted by the text of the conversation.
 //! - [`cli`]: a running Drowse, driven by its command line as a user would.
-//! - [`daemon`]: the real daemon with fake agents, asked through its client.
+//! - [`mod@daemon`]: the real daemon with fake agents, asked through its client.
 //! - [`agents`]: the real agents, installed on first use and pointed at the mock model.
 //!
 //! Invariant: whatever a test starts through this kit is gone when its guards are dropped.
