@@ -25,6 +25,7 @@ use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
 
+mod launch;
 mod lines;
 mod link;
 mod outbox;

