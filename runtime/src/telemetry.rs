@@ -37,9 +37,6 @@ pub(crate) enum TelemetryError {
         /// What it could say.
         expected: &'static str,
     },
-    /// The process has a log already.
-    #[error("failed to start the log: there is one already")]
-    AlreadyStarted,
 }
 
 /// How lines look.
@@ -49,11 +46,11 @@ enum Format {
     Json,
 }
 
-/// Starts the log, as the environment of the process says.
+/// Starts the log, as the environment of the process says, unless the process has one already.
 ///
 /// # Errors
 ///
-/// A variable that cannot be understood, or a second call.
+/// A variable that cannot be understood.
 pub(crate) fn start() -> Result<(), TelemetryError> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let filter = filter(&variable(FILTER_VARIABLE))?;
@@ -68,7 +65,9 @@ pub(crate) fn start() -> Result<(), TelemetryError> {
         (Format::Text, true) => log.try_init(),
         (Format::Text, false) => log.without_time().try_init(),
     };
-    started.map_err(|_| TelemetryError::AlreadyStarted)
+    // A program that embeds the daemon may have a log of its own, and keeps it.
+    drop(started);
+    Ok(())
 }
 
 fn filter(value: &str) -> Result<EnvFilter, TelemetryError> {
