@@ -8,7 +8,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::adapter::{Adapter, Plan};
 use crate::adapters::Adapters;
+use crate::config::find_program;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
@@ -169,20 +169,4 @@ fn prepare(shared: &Shared, launch: &Launch) -> Result<Prepared, String> {
         fresh_id,
         redactor: Redactor::for_recipe(recipe),
     })
-}
-
-/// Where a program is, as `execvp` would find it.
-pub(crate) fn find_program(program: &str, path: &str, cwd: &Path) -> Option<std::path::PathBuf> {
-    use std::os::unix::fs::PermissionsExt;
-    let runs = |file: &Path| {
-        file.metadata()
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    if program.contains('/') {
-        let file = cwd.join(program);
-        return runs(&file).then_some(file);
-    }
-    std::env::split_paths(path)
-        .map(|folder| folder.join(program))
-        .find(|file| runs(file))
 }

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use drowse_messages::{LimitOverrides, Limits, Name};
 use drowse_policy::session::AgentTraits;
 
+pub(crate) use agents::find_program;
 pub use agents::{AgentEntry, Protocol};
 use limit::LimitKey;
 pub use problem::{ConfigError, Place, Problem};

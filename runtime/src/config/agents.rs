@@ -131,7 +131,7 @@ impl Config {
 
 /// Finds a program as the system would: by its path when it has a slash, else on the PATH, in
 /// which an empty part means the current folder.
-fn find_program(program: &str, path: &str, cwd: &Path) -> Option<PathBuf> {
+pub(crate) fn find_program(program: &str, path: &str, cwd: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(cwd.join(program)).filter(|file| is_executable(file));
     }
