@@ -34,8 +34,8 @@ pub use hold::{Hold, HoldKind, HoldLifted, HoldTaken};
 pub use id::{HoldId, IdError, Incarnation, MessageId, Name, SessionId};
 pub use limits::{LimitOverrides, Limits};
 pub use process::{
-    BootedIdentity, ExitStatus, ProcIdentity, ProcReport, ReapReport, ReapRequest, ReapStep,
-    Survivor,
+    BootedIdentity, ExitStatus, KeepRule, ProcIdentity, ProcReport, ReapReport, ReapRequest,
+    ReapStep, Survivor, Tier,
 };
 pub use reason::{EndReport, Reason, Refusal, Who};
 pub use registry::{Accepted, OpenSession, Order, SendMessage};

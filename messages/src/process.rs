@@ -1,6 +1,8 @@
 //! Processes as the daemon speaks of them: identities, exits, trees, and requests to the reaper.
 
 use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -105,6 +107,111 @@ pub struct ProcReport {
     pub name: String,
     /// Proportional set size in bytes; 0 when it could not be read.
     pub pss_bytes: u64,
+    /// The TCP ports it listens on, in order; looked for by `Snapshot` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listens: Vec<u16>,
+    /// The last signal that the reaper sent it to end it; `None`: it ended without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Which reading of the tree first found it: 0 the snapshot before the teardown, 1 the one
+    /// that sent SIGTERM, 2 and up those of the kill.
+    #[serde(default)]
+    pub scan: u32,
+}
+
+impl ProcReport {
+    /// A process as a walk sees it, not measured.
+    #[must_use]
+    pub const fn new(identity: ProcIdentity, parent: i32, name: String) -> Self {
+        Self {
+            identity,
+            parent,
+            name,
+            pss_bytes: 0,
+            listens: Vec::new(),
+            signal: None,
+            scan: 0,
+        }
+    }
+}
+
+/// Which processes outlive a release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum KeepRule {
+    /// Whatever listens on this TCP port: `listen:3000`.
+    Listen(u16),
+    /// Whatever runs this program, by the base name of its executable: `exe:postgres`.
+    Exe(String),
+    /// This very process: `pid:4711@123`, as [`ProcIdentity`] is shown.
+    Process(ProcIdentity),
+}
+
+impl fmt::Display for KeepRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(port) => write!(f, "listen:{port}"),
+            Self::Exe(name) => write!(f, "exe:{name}"),
+            Self::Process(identity) => write!(f, "pid:{identity}"),
+        }
+    }
+}
+
+impl From<KeepRule> for String {
+    fn from(rule: KeepRule) -> Self {
+        rule.to_string()
+    }
+}
+
+impl TryFrom<String> for KeepRule {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for KeepRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let identity = |text: &str| {
+            let (pid, start_ticks) = text.split_once('@')?;
+            ProcIdentity::new(pid.parse().ok()?, start_ticks.parse().ok()?)
+        };
+        let rule = match text.split_once(':') {
+            Some(("listen", port)) => port.parse().ok().filter(|&p| p > 0).map(Self::Listen),
+            Some(("exe", name)) if !name.is_empty() && !name.contains('/') => {
+                Some(Self::Exe(name.to_owned()))
+            }
+            Some(("pid", process)) => identity(process).map(Self::Process),
+            _ => None,
+        };
+        rule.ok_or_else(|| {
+            format!("{text:?} is no keep rule; write listen:PORT, or exe:NAME without slashes")
+        })
+    }
+}
+
+/// How a session's processes are held together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Below a keeper, and in a cgroup of their own.
+    Cgroup,
+    /// Below a keeper.
+    Keeper,
+}
+
+impl Tier {
+    /// The wire name.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Cgroup => "cgroup",
+            Self::Keeper => "keeper",
+        }
+    }
 }
 
 /// What the reaper is asked to do to the tree below one keeper. Each is answered by exactly one
@@ -131,6 +238,13 @@ pub struct ReapRequest {
     pub incarnation: Incarnation,
     /// The keeper whose tree it is; the keeper itself is not part of it.
     pub keeper: ProcIdentity,
+    /// The cgroup made for this launch, if there is one: an absolute path below the mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<PathBuf>,
+    /// What is not to be ended. `Snapshot` takes any rule and says which processes they mean; the
+    /// steps after it are given those processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<KeepRule>,
     /// What to do.
     pub step: ReapStep,
 }
@@ -149,7 +263,11 @@ pub struct ReapReport {
     /// Processes that are left and that could not be ended, each with the reason (an
     /// uninterruptible sleep, somebody else's process). Empty for a clean result.
     pub survivors: Vec<Survivor>,
-    /// True once a fresh walk found nothing below the keeper.
+    /// The living processes that the keep rules mean, with all that is below them. They are
+    /// nowhere else in the report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<ProcReport>,
+    /// True once a fresh walk found nothing below the keeper but what is kept.
     pub empty: bool,
     /// How long the step took.
     pub took: Duration,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{Incarnation, MessageId, Name, SessionId};
 use crate::limits::LimitOverrides;
-use crate::process::BootedIdentity;
+use crate::process::{BootedIdentity, Tier};
 use crate::reason::EndReport;
 use crate::session::Conversation;
 use crate::status::SessionState;
@@ -93,6 +93,20 @@ pub struct Running {
     pub keeper: BootedIdentity,
     /// The agent below it.
     pub agent: BootedIdentity,
+    /// The cgroup made for this launch: an absolute path below the mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<PathBuf>,
+}
+
+impl Running {
+    /// How its processes are held together.
+    #[must_use]
+    pub const fn tier(&self) -> Tier {
+        match self.cgroup {
+            Some(_) => Tier::Cgroup,
+            None => Tier::Keeper,
+        }
+    }
 }
 
 /// A whole session as loaded from the store.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Incarnation, MessageId};
-use crate::process::{BootedIdentity, ExitStatus};
+use crate::process::ExitStatus;
 use crate::reason::Who;
+use crate::saved::Running;
 
 /// Evidence that the session is in use. It moves the idle clock and decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,10 +303,8 @@ pub struct StartGranted;
 pub struct Launched {
     /// Which launch.
     pub incarnation: Incarnation,
-    /// The agent process.
-    pub agent: BootedIdentity,
-    /// The keeper above it.
-    pub keeper: BootedIdentity,
+    /// Its processes.
+    pub running: Running,
 }
 
 /// The agent could not be started at all.

@@ -136,6 +136,7 @@ async fn grow(shape: &Shape) -> (KeeperLink, Vec<ProcIdentity>) {
         argv: vec![TREE_AGENT.into(), shape.script.as_str().into()],
         env: Vec::new(),
         cwd: "/".into(),
+        cgroup: None,
         eof_grace: Duration::from_millis(100),
         term_grace: Duration::from_millis(100),
     };

@@ -132,6 +132,7 @@ async fn start(program: &KeeperProgram, argv: &[&str]) -> (KeeperLink, AgentStdi
         argv: argv.iter().map(Into::into).collect(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         cwd: "/".into(),
+        cgroup: None,
         eof_grace: Duration::from_millis(100),
         term_grace: Duration::from_millis(100),
     };

@@ -17,6 +17,7 @@ async fn main() {
         argv: args.collect(),
         env: std::env::vars_os().collect(),
         cwd: "/".into(),
+        cgroup: None,
         eof_grace: Duration::from_millis(50),
         term_grace: Duration::from_millis(100),
     };

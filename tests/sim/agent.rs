@@ -5,8 +5,8 @@ use std::time::Duration;
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
     LaunchFailed, Launched, MessageId, MessageState, MonoTime, ProcIdentity, ReapReport,
-    ReapRequest, ReapStep, SessionId, StatusChanged, Survivor, Task, TaskRoster, TreeEmptied,
-    TurnEnded, TurnOutcome,
+    ReapRequest, ReapStep, Running, SessionId, StatusChanged, Survivor, Task, TaskRoster,
+    TreeEmptied, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
 
@@ -69,8 +69,11 @@ impl World {
         self.backends.insert(owner, backend);
         let launched = Launched {
             incarnation,
-            agent: booted(agent),
-            keeper: booted(keeper),
+            running: Running {
+                agent: booted(agent),
+                keeper: booted(keeper),
+                cgroup: None,
+            },
         };
         self.tell(owner, launched);
         if !self.rng.chance(self.faults.never_ready) {
@@ -349,6 +352,7 @@ impl World {
             step: request.step,
             processes,
             survivors: survivors.collect(),
+            kept: Vec::new(),
             empty: left.is_empty(),
             took: Duration::ZERO,
         };

@@ -92,10 +92,8 @@ impl Table {
                     parents.push(*pid);
                     found.extend(
                         ProcIdentity::new(*pid, process.start_ticks).map(|identity| ProcReport {
-                            identity,
-                            parent,
-                            name: format!("{:?}", process.role),
                             pss_bytes: 1,
+                            ..ProcReport::new(identity, parent, format!("{:?}", process.role))
                         }),
                     );
                 }

@@ -163,6 +163,7 @@ impl FakeBackends {
         Running {
             keeper: identity(first),
             agent: identity(first + 1),
+            cgroup: None,
         }
     }
 
@@ -246,13 +247,12 @@ impl Backends for FakeBackends {
                 };
                 return agent.facts.do_send(Facts(vec![failed.into()]));
             }
-            let Running { keeper, agent: top } = agent.running.clone();
             let (trees, facts) = (&agent.trees, agent.facts.clone());
             trees.plant(&agent.running, incarnation, facts);
+            let running = agent.running.clone();
             let launched = Launched {
                 incarnation,
-                agent: top,
-                keeper,
+                running,
             };
             agent.say(vec![launched.into()]);
             if let Some(takes) = manners.ready_takes {

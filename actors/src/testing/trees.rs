@@ -56,11 +56,9 @@ impl FakeTrees {
         let (keeper, agent) = (running.keeper.process, running.agent.process);
         let child = ProcIdentity::new(agent.pid() + 1, agent.start_ticks())
             .expect("pids of fakes start at 1000");
-        let process = |identity: ProcIdentity, parent: ProcIdentity| ProcReport {
-            identity,
-            parent: parent.pid(),
-            name: "fake-agent".to_owned(),
+        let process = |identity, parent: ProcIdentity| ProcReport {
             pss_bytes: PSS_BYTES,
+            ..ProcReport::new(identity, parent.pid(), "fake-agent".to_owned())
         };
         let tree = Tree {
             incarnation,
@@ -123,6 +121,7 @@ impl FakeTrees {
             incarnation: request.incarnation,
             step,
             processes,
+            kept: Vec::new(),
             empty: left.is_empty(),
             survivors: match step {
                 ReapStep::Kill => left.into_iter().map(survivor).collect(),

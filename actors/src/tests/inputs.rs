@@ -8,8 +8,8 @@ use actix::{Actor, Addr, Handler, Message};
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, Delivered, DeliveryResult,
     IdleTick, Incarnation, LaunchFailed, Launched, Limit, MessageId, MessageQueued, MonoTime,
-    ProcIdentity, Profile, ReapReport, ReapStep, StartGranted, StatusChanged, StatusReport, Stop,
-    StopHow, TaskRoster, TreeEmptied, WallTime,
+    ProcIdentity, Profile, ReapReport, ReapStep, Running, StartGranted, StatusChanged,
+    StatusReport, Stop, StopHow, TaskRoster, TreeEmptied, WallTime,
 };
 use drowse_policy::Input;
 use drowse_policy::session::{Session, Times};
@@ -109,8 +109,11 @@ fn launched() -> Launched {
     };
     Launched {
         incarnation: FIRST,
-        agent: identity(101),
-        keeper: identity(100),
+        running: Running {
+            agent: identity(101),
+            keeper: identity(100),
+            cgroup: None,
+        },
     }
 }
 
@@ -200,6 +203,7 @@ fn messages_of_an_end_become_inputs() {
             step: ReapStep::Snapshot,
             processes: Vec::new(),
             survivors: Vec::new(),
+            kept: Vec::new(),
             empty: false,
             took: Duration::ZERO,
         };

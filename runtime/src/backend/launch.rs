@@ -30,6 +30,7 @@ pub(super) async fn start(
             .map(|(key, value)| (key.into(), value.into()))
             .collect(),
         cwd: launch.recipe.cwd.clone(),
+        cgroup: None,
         eof_grace: launch.eof_grace,
         term_grace: launch.term_grace,
     };

@@ -14,7 +14,7 @@ use drowse_actors::ports::{Launch, Pending, StoreError};
 use drowse_actors::session::Facts;
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, StatusChanged, TaskRoster,
+    ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, Running, StatusChanged, TaskRoster,
     TreeEmptied,
 };
 use drowse_policy::{BackendOrder, Input};
@@ -54,15 +54,16 @@ pub(super) async fn run(
                 boot_id: shared.boot_id.clone(),
                 process,
             };
-            let (agent, above) = (identity(agent), identity(keeper.keeper()));
-            facts.do_send(Facts(vec![
-                Launched {
-                    incarnation,
-                    agent,
-                    keeper: above,
-                }
-                .into(),
-            ]));
+            let running = Running {
+                keeper: identity(keeper.keeper()),
+                agent: identity(agent),
+                cgroup: None,
+            };
+            let launched = Launched {
+                incarnation,
+                running,
+            };
+            facts.do_send(Facts(vec![launched.into()]));
             let Prepared {
                 adapter,
                 plan,

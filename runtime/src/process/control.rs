@@ -22,7 +22,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use drowse_messages::{ExitStatus, ProcIdentity};
@@ -64,6 +64,8 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// The agent's working folder.
     pub cwd: PathBuf,
+    /// The cgroup the agent is born in, as an absolute path; `None`: the keeper's own.
+    pub cgroup: Option<PathBuf>,
     /// How long an agent whose standard input ended may take to end by itself.
     pub eof_grace: Duration,
     /// How long it may take after SIGTERM.
@@ -314,6 +316,9 @@ fn put_launch(payload: &mut Vec<u8>, launch: &Launch) {
         put_text(payload, value);
     }
     put_text(payload, launch.cwd.as_os_str());
+    // No cgroup has an empty path.
+    let cgroup = launch.cgroup.as_deref().unwrap_or(Path::new(""));
+    put_text(payload, cgroup.as_os_str());
     for grace in [launch.eof_grace, launch.term_grace] {
         payload.extend(drowse_messages::millis(grace).to_le_bytes());
     }
@@ -328,12 +333,14 @@ fn take_launch(rest: &mut &[u8]) -> Option<Launch> {
         .map(|_| Some((take_text(rest)?, take_text(rest)?)))
         .collect::<Option<_>>()?;
     let cwd = take_text(rest)?.into();
+    let cgroup = Some(take_text(rest)?).filter(|path| !path.is_empty());
     let eof_grace = Duration::from_millis(u64::from_le_bytes(take(rest)?));
     let term_grace = Duration::from_millis(u64::from_le_bytes(take(rest)?));
     Some(Launch {
         argv,
         env,
         cwd,
+        cgroup: cgroup.map(PathBuf::from),
         eof_grace,
         term_grace,
     })
@@ -378,6 +385,7 @@ mod tests {
                 ("EMPTY".into(), "".into()),
             ],
             cwd: "/tmp".into(),
+            cgroup: Some("/sys/fs/cgroup/drowse/a".into()),
             eof_grace: Duration::from_secs(2),
             term_grace: Duration::MAX,
         }

@@ -215,6 +215,7 @@ fn report(request: &ReapRequest, outcome: Outcome, took: Duration) -> ReapReport
         step,
         processes,
         survivors,
+        kept: Vec::new(),
         empty,
         took,
     }

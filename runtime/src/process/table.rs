@@ -72,12 +72,7 @@ impl Stat {
     /// The report of it, not measured.
     #[must_use]
     pub fn report(&self) -> ProcReport {
-        ProcReport {
-            identity: self.identity,
-            parent: self.parent,
-            name: self.name.clone(),
-            pss_bytes: 0,
-        }
+        ProcReport::new(self.identity, self.parent, self.name.clone())
     }
 }
 

@@ -121,6 +121,7 @@ fn running(pid: i32) -> Running {
     Running {
         keeper: of(pid),
         agent: of(pid + 1),
+        cgroup: None,
     }
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn launch(session: SessionId, argv: &[&str]) -> Launch {
         argv: argv.iter().map(Into::into).collect(),
         env: env.to_vec(),
         cwd: "/".into(),
+        cgroup: None,
         eof_grace: Duration::from_millis(50),
         term_grace: Duration::from_millis(100),
     }
@@ -197,6 +198,8 @@ pub(crate) async fn step_on(
         session,
         incarnation: Incarnation(1),
         keeper,
+        cgroup: None,
+        keep: Vec::new(),
         step,
     };
     pool.submit(

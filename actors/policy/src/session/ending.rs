@@ -326,6 +326,8 @@ impl Ending {
             session: cx.common.id,
             incarnation: cx.common.incarnation,
             keeper: self.running.keeper.process,
+            cgroup: self.running.cgroup.clone(),
+            keep: Vec::new(),
             step,
         }));
     }

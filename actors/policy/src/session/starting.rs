@@ -90,13 +90,7 @@ impl Starting {
     pub(super) fn on(mut self: Box<Self>, input: &Input, cx: &mut Cx<'_>) -> Phase {
         match input {
             Input::StartGranted(_) => self.on_granted(cx),
-            Input::Launched(launched) => {
-                let running = Running {
-                    keeper: launched.keeper.clone(),
-                    agent: launched.agent.clone(),
-                };
-                self.on_launched(running, cx)
-            }
+            Input::Launched(launched) => self.on_launched(launched.running.clone(), cx),
             Input::LaunchFailed(failed) => self.on_launch_failed(failed, cx),
             Input::StatusChanged(changed) => self.on_status(changed, cx),
             Input::TaskRoster(roster) => {

@@ -187,6 +187,7 @@ impl Run {
                 step: *step,
                 processes: Vec::new(),
                 survivors: Vec::new(),
+                kept: Vec::new(),
                 empty: *empty,
                 took: Duration::ZERO,
             }

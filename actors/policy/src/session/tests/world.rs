@@ -7,8 +7,8 @@ use std::time::Duration;
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
     Incarnation, LaunchFailed, Launched, Limit, MessageId, ProcIdentity, ProcReport, Profile,
-    Progress, ReapReport, ReapRequest, ReapStep, Recipe, SavedSession, SessionId, StartGranted,
-    StatusChanged, Survivor, Task, TreeEmptied, TurnEnded, TurnOutcome,
+    Progress, ReapReport, ReapRequest, ReapStep, Recipe, Running, SavedSession, SessionId,
+    StartGranted, StatusChanged, Survivor, Task, TreeEmptied, TurnEnded, TurnOutcome,
 };
 
 use crate::{BackendOrder, Effect, Input};
@@ -91,11 +91,10 @@ fn identity(pid: i32) -> BootedIdentity {
 }
 
 fn process(pid: i32) -> ProcReport {
+    let identity = ProcIdentity::new(pid, 1).unwrap();
     ProcReport {
-        identity: ProcIdentity::new(pid, 1).unwrap(),
-        parent: 100,
-        name: "fake".to_owned(),
         pss_bytes: 1000,
+        ..ProcReport::new(identity, 100, "fake".to_owned())
     }
 }
 
@@ -175,8 +174,11 @@ impl World {
         self.child = self.manners.leaves_child;
         let launched = Launched {
             incarnation,
-            agent: identity(101),
-            keeper: identity(100),
+            running: Running {
+                agent: identity(101),
+                keeper: identity(100),
+                cgroup: None,
+            },
         };
         let mut answers = vec![(100, launched.into())];
         if self.manners.says_cannot_resume {
@@ -291,6 +293,7 @@ impl World {
             step: request.step,
             processes,
             survivors,
+            kept: Vec::new(),
             empty: !self.tree,
             took: Duration::ZERO,
         }
