@@ -15,6 +15,7 @@
 //! problem body (`problem`); everything a client can make us hold or wait for has a bound.
 //! Bounds of the protocol's own parser are not ours to set: 96 headers in 128 KiB.
 
+mod accept;
 mod access;
 mod body;
 mod front;
@@ -33,10 +34,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
-use actix_web::{App, HttpServer, middleware, rt, web};
-use tokio::sync::{Semaphore, watch as signal};
+use actix_web::{rt, web};
+use tokio::sync::{Semaphore, oneshot, watch as signal};
 
+use accept::Door;
 use access::TcpAccess;
 pub use front::{Front, Live};
 pub use listen::{ListenError, TcpSocket, UnixSocket};
@@ -89,7 +90,7 @@ pub struct Bounds {
     pub stream_events_max: usize,
     /// Silence after which a stream says that it lives.
     pub heartbeat_every: Duration,
-    /// Time for requests under way when the endpoint stops, in whole seconds.
+    /// Time for requests under way when the endpoint stops.
     pub stop_timeout: Duration,
 }
 
@@ -123,8 +124,8 @@ struct Context {
 /// A running endpoint. Dropped without [`Server::stop`], it goes on until its thread ends.
 #[derive(Debug)]
 pub struct Server {
-    handle: ServerHandle,
-    running: rt::task::JoinHandle<io::Result<()>>,
+    arbiter: actix_rt::Arbiter,
+    ended: oneshot::Receiver<()>,
     stopping: signal::Sender<bool>,
     /// Held for its name, which goes last.
     _socket: UnixSocket,
@@ -147,48 +148,71 @@ pub fn serve(
         address: tcp.address,
         token: tcp.token.clone(),
     });
-    let context = web::Data::new(Context {
+    let on = socket.path().display().to_string();
+    let unix = socket
+        .listener()
+        .map_err(|source| ListenError::Io { on, source })?;
+    let context = Context {
         daemon,
         config,
         streams: Arc::new(Semaphore::new(bounds.streams_max)),
         bounds: bounds.clone(),
         tcp: access,
-        stopping: stopped,
-    });
-    let app = move || {
-        App::new()
-            .app_data(context.clone())
-            .wrap(middleware::from_fn(access::guard))
-            .configure(routes::configure)
+        stopping: stopped.clone(),
     };
-    let mut server = HttpServer::new(app)
-        // Requests are short and the daemon has one arbiter behind them: one thread is enough.
-        .workers(1)
-        .max_connections(bounds.connections_max)
-        .client_request_timeout(bounds.head_timeout)
-        .keep_alive(bounds.keep_alive)
-        .shutdown_timeout(bounds.stop_timeout.as_secs())
-        .disable_signals()
-        .on_connect(access::note_peer);
-    let on = socket.path().display().to_string();
-    let listener = socket.listener();
-    server = listener
-        .and_then(|listener| server.listen_uds(listener))
-        .map_err(|source| ListenError::Io { on, source })?;
-    if let Some(tcp) = tcp {
-        let on = tcp.address.to_string();
-        server = server
-            .listen(tcp.listener)
-            .map_err(|source| ListenError::Io { on, source })?;
-    }
-    let running = server.run();
-    let handle = running.handle();
+    let arbiter = actix_rt::Arbiter::new();
+    let (done, ended) = oneshot::channel();
+    // Requests are short and the daemon has one arbiter behind them: one thread is enough.
+    arbiter.spawn_fn(move || {
+        rt::spawn(async move {
+            let attended = attend(context, unix, tcp.map(|tcp| tcp.listener), stopped).await;
+            if let Err(error) = &attended {
+                tracing::error!(%error, "the endpoint does not listen");
+            }
+            // Whoever started it may not wait for its end.
+            let _gone = done.send(());
+        });
+    });
     Ok(Server {
-        handle,
-        running: rt::spawn(running),
+        arbiter,
+        ended,
         stopping,
         _socket: socket,
     })
+}
+
+/// Serves both sockets until the endpoint stops and what was open then has ended, or its time is
+/// up.
+async fn attend(
+    context: Context,
+    unix: std::os::unix::net::UnixListener,
+    tcp: Option<std::net::TcpListener>,
+    stopping: signal::Receiver<bool>,
+) -> io::Result<()> {
+    let Bounds {
+        connections_max,
+        stop_timeout,
+        ..
+    } = context.bounds;
+    let room = Arc::new(Semaphore::new(connections_max));
+    let door = Door {
+        context: web::Data::new(context),
+        room: room.clone(),
+        stopping,
+    };
+    let unix = door.clone().attend(rt::net::UnixListener::from_std(unix)?);
+    match tcp.map(rt::net::TcpListener::from_std).transpose()? {
+        Some(tcp) => _ = tokio::join!(unix, door.attend(tcp)),
+        None => unix.await,
+    }
+    let all = u32::try_from(connections_max).unwrap_or(u32::MAX);
+    if tokio::time::timeout(stop_timeout, room.acquire_many(all))
+        .await
+        .is_err()
+    {
+        tracing::warn!("cut connections that did not end within {stop_timeout:?}");
+    }
+    Ok(())
 }
 
 impl Server {
@@ -196,11 +220,9 @@ impl Server {
     /// [`Bounds::stop_timeout`]. The socket's name is gone when this returns.
     pub async fn stop(self) {
         self.stopping.send_replace(true);
-        self.handle.stop(true).await;
-        match self.running.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the endpoint ended badly"),
-            Err(error) => tracing::warn!(%error, "the endpoint panicked"),
+        if self.ended.await.is_err() {
+            tracing::warn!("the endpoint panicked");
         }
+        self.arbiter.stop();
     }
 }
