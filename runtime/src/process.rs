@@ -3,7 +3,8 @@
 //! Layers, each using only those above it: [`table`] reads `/proc`, [`signal`] sends signals (and
 //! is the only place that does), [`reap`] ends trees, [`control`] is what daemon and keeper say to
 //! each other, [`keeper`] is the small process above each backend, [`spawn`] starts one,
-//! [`link`] is the daemon's end of its control socket, [`reaper`] runs blocking steps on threads.
+//! [`link`] is the daemon's end of its control socket, also of one that an earlier daemon started,
+//! [`reaper`] runs blocking steps on threads.
 //!
 //! Invariant: everything an agent starts stays below its keeper by kernel rule (the keeper is its
 //! subreaper), so a walk down from the keeper finds all of it, and nothing else.
@@ -15,6 +16,8 @@ pub mod link;
 pub mod reap;
 pub mod reaper;
 pub mod signal;
+mod socket;
 pub mod spawn;
+mod standing;
 pub mod sweep;
 pub mod table;

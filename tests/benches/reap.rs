@@ -137,8 +137,11 @@ async fn grow(shape: &Shape) -> (KeeperLink, Vec<ProcIdentity>) {
         env: Vec::new(),
         cwd: "/".into(),
         cgroup: None,
+        socket: None,
+        orphan_grace: Duration::ZERO,
         eof_grace: Duration::from_millis(100),
         term_grace: Duration::from_millis(100),
+        nofile: None,
     };
     let program = KeeperProgram::at(Path::new(env!("CARGO_BIN_EXE_drowse-dup")));
     let spawned = KeeperLink::spawn(&program, SessionId::from_random(1), launch).await;

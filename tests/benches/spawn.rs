@@ -133,8 +133,11 @@ async fn start(program: &KeeperProgram, argv: &[&str]) -> (KeeperLink, AgentStdi
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         cwd: "/".into(),
         cgroup: None,
+        socket: None,
+        orphan_grace: Duration::ZERO,
         eof_grace: Duration::from_millis(100),
         term_grace: Duration::from_millis(100),
+        nofile: None,
     };
     let session = SessionId::from_random(1);
     let mut link = KeeperLink::spawn(program, session, launch)

@@ -22,10 +22,13 @@
 //! | `standing` | writes its descriptors, folder and variables as one line |
 //! | `echo` | copies standard input to standard output until it ends |
 //! | `byte` | writes one byte |
+//! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
+//! | `connect PATH` | connects to a socket and writes how many bytes it got until it was hung up on |
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
 use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
@@ -99,6 +102,8 @@ fn act(word: &str, argument: &str, inner: &str) {
         "standing" => standing(),
         "echo" => echo(),
         "byte" => write(b"x"),
+        "flood" => flood(argument.parse().expect("a length")),
+        "connect" => connect(argument),
         _ => act_by_system_call(word, inner),
     }
 }
@@ -210,6 +215,20 @@ fn echo() {
     while let Ok(length @ 1..) = std::io::stdin().read(&mut bytes) {
         write(&bytes[..length]);
     }
+}
+
+/// Byte `i` is `i` modulo 251, so that none is like one a power of two away.
+fn flood(length: usize) {
+    let bytes: Vec<u8> = (0..=250).cycle().take(length).collect();
+    bytes.chunks(4096).for_each(write);
+}
+
+fn connect(path: &str) {
+    let mut stream = UnixStream::connect(path).expect("somebody listens");
+    let mut bytes = Vec::new();
+    // Reset or ended: it is over either way.
+    drop(stream.read_to_end(&mut bytes));
+    write(format!("got {} bytes\n", bytes.len()).as_bytes());
 }
 
 /// One write, so that lines of several processes do not mix; without a lock, which a fork on

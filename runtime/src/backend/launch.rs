@@ -7,6 +7,8 @@ use std::time::Duration;
 use drowse_actors::ports::Launch;
 use drowse_messages::{ExitStatus, ProcIdentity};
 
+use tokio::time::{Instant, timeout_at};
+
 use super::{Prepared, Shared};
 use crate::chain::chain;
 use crate::process::control;
@@ -31,29 +33,30 @@ pub(super) async fn start(
             .collect(),
         cwd: launch.recipe.cwd.clone(),
         cgroup: None,
+        socket: None,
+        orphan_grace: Duration::ZERO,
         eof_grace: launch.eof_grace,
         term_grace: launch.term_grace,
+        nofile: None,
     };
-    let begin = async {
-        let mut keeper = KeeperLink::spawn(&shared.program, launch.session, order)
-            .await
-            .map_err(|error| chain(&error))?;
-        let first = keeper.next_message().await;
-        Ok::<_, String>((keeper, first))
-    };
-    let (keeper, first) = tokio::time::timeout(LAUNCH_MAX, begin)
+    let deadline = Instant::now() + LAUNCH_MAX;
+    let late = |_| format!("the keeper did not start the agent within {LAUNCH_MAX:?}");
+    let spawned = KeeperLink::spawn(&shared.program, launch.session, order);
+    let mut keeper = timeout_at(deadline, spawned)
         .await
-        .map_err(|_| format!("the keeper did not start the agent within {LAUNCH_MAX:?}"))??;
-    let error = match first {
-        Ok(Some(KeeperEvent::Started { agent, stdio })) => return Ok((keeper, agent, stdio)),
-        Ok(Some(KeeperEvent::LaunchFailed(error))) => error.to_string(),
-        Ok(Some(KeeperEvent::Exited(_) | KeeperEvent::Empty) | None) => {
+        .map_err(late)?
+        .map_err(|error| chain(&error))?;
+    let error = match timeout_at(deadline, keeper.next_message()).await {
+        Ok(Ok(Some(KeeperEvent::Started { agent, stdio }))) => return Ok((keeper, agent, stdio)),
+        Ok(Ok(Some(KeeperEvent::LaunchFailed(error)))) => error.to_string(),
+        Ok(Ok(Some(KeeperEvent::Exited(_) | KeeperEvent::Empty) | None)) => {
             "the keeper ended before the agent was started".to_owned()
         }
-        Err(error) => chain(&error),
+        Ok(Err(error)) => chain(&error),
+        Err(elapsed) => late(elapsed),
     };
     let identity = keeper.keeper();
-    drop(keeper);
+    keeper.end();
     collect(shared, identity);
     Err(error)
 }

@@ -145,7 +145,7 @@ impl Link {
             incarnation,
             keeper_identity: keeper.keeper(),
             keeper: Some(keeper),
-            stdin: Some(stdio.stdin),
+            stdin: stdio.stdin,
             stdout: Some(stdio.stdout),
             stderr: Some(stdio.stderr),
             observer,
@@ -238,8 +238,11 @@ impl Link {
         }
     }
 
+    /// The keeper has left, or is not understood; then it still has a tree to end.
     fn on_keeper_lost(&mut self) {
-        self.keeper = None;
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end();
+        }
         self.on_exited(None);
     }
 

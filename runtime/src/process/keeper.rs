@@ -1,45 +1,46 @@
 //! The keeper: the small process above one backend.
 //!
-//! Fed by: the daemon, over the control socket that is its standard input. Single-threaded, and
-//! asleep unless the daemon speaks or a child ends.
+//! Fed by: the daemon, over the control socket that it is started with, and any later daemon, over
+//! the socket that it listens on. Single-threaded, and asleep unless a daemon speaks, a child ends
+//! or a grace is over.
 //! Invariant: whatever the agent starts stays below the keeper, because the keeper is a subreaper
 //! and outlives all of it: it leaves only when it has no child. No signal but SIGKILL and SIGSTOP
-//! reaches it. Should the daemon die, it ends the tree by the same ladder the daemon would have
+//! reaches it. Should the daemon die, what the agent writes stays in the pipes, of which the
+//! keeper has copies, and its exit status with the keeper, until another daemon takes over or
+//! `orphan_grace` is over; then the keeper ends the tree by the same ladder the daemon would have
 //! used.
-//! It decides nothing about sessions, writes no file, and logs nothing.
+//! It decides nothing about sessions, writes no file but its socket, and logs nothing.
 
 use std::env;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use drowse_messages::{ExitStatus, ReapStep};
+use drowse_messages::{ExitStatus, ProcIdentity};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::control::{FrameBuffer, FromKeeper, ToKeeper};
+use super::control::{Checkpoint, FromKeeper, Launch, LaunchError, LaunchStep, ToKeeper};
 use super::launch::{self, Stdio};
-use super::reap::{self, Scope};
+use super::socket::Listening;
+use super::standing;
 use super::table;
+use connection::Connection;
+use ending::Rung;
+
+mod connection;
+mod ending;
 
 /// The first argument that makes a program of ours a keeper.
 pub const ARGUMENT: &str = "keeper";
 
 /// What the kernel shows as the keeper's name; at most 15 bytes.
 const NAME: &std::ffi::CStr = c"drowse-keeper";
-
-/// 4 KiB: a launch is about this long, every other frame is of a few bytes.
-const READ_BYTES: usize = 4096;
-
-/// 60 s between tries to end what could not be ended: it sleeps in the kernel, or is not ours, and
-/// both end by themselves or not at all.
-const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs the keeper if this process was started as one; to be called before anything else, since
 /// threads, open files and memory of a larger program have no place in it.
@@ -51,107 +52,237 @@ pub fn run_if_asked() -> Option<ExitCode> {
     })
 }
 
-/// Why the keeper's ordinary life is over.
-enum End {
-    /// The daemon asked it to leave.
-    Asked,
-    /// The daemon is gone, or talks nonsense.
-    Alone,
-}
-
 struct Keeper {
-    /// The control socket: our standard input, which the agent's pipe replaces in the agent.
-    control: io::Stdin,
-    incoming: FrameBuffer,
+    /// The daemon, while there is one.
+    control: Option<Connection>,
+    listening: Option<Listening>,
     children: SignalFd,
-    agent: Pid,
-    /// Copies of the daemon's ends, so that the agent's pipes outlive the daemon.
-    stdio: Stdio,
+    agent: ProcIdentity,
+    /// Copies of the daemon's ends, so that the agent's pipes outlive the daemon; `None` once
+    /// retired.
+    stdio: Option<Stdio>,
+    exited: Option<ExitStatus>,
+    has_children: bool,
+    /// The newest one.
+    checkpoint: Checkpoint,
+    orphan_grace: Duration,
     eof_grace: Duration,
     term_grace: Duration,
-    has_children: bool,
+    /// When the tree is ended unless something changes before: `orphan_grace` after the daemon
+    /// was lost, or what the daemon said when it retired us.
+    deadline: Option<Instant>,
+}
+
+/// What a sleep was ended by.
+struct Ready {
+    control: PollFlags,
+    children: bool,
+    connection: bool,
 }
 
 impl Keeper {
-    fn run() -> nix::Result<()> {
-        let children = become_keeper()?;
-        let control = io::stdin();
-        let mut incoming = FrameBuffer::default();
-        let Some(ToKeeper::Launch(launch)) = read_first(control.as_fd(), &mut incoming) else {
+    fn run() -> io::Result<()> {
+        let (mut control, children) = become_keeper()?;
+        let Some(ToKeeper::Launch(launch)) = control.first() else {
             return Ok(());
         };
-        let started = launch::start(&launch);
-        // No folder is kept busy by a keeper, nor any mount.
-        nix::unistd::chdir("/")?;
-        let (agent, stdio) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                send(control.as_fd(), FromKeeper::LaunchFailed(error), None);
-                return Ok(());
+        match Self::start(&launch) {
+            Ok((listening, agent, stdio)) => {
+                let mut keeper = Self {
+                    control: Some(control),
+                    // Without a socket nobody can come: there is nothing to wait for.
+                    orphan_grace: listening
+                        .as_ref()
+                        .map_or(Duration::ZERO, |_| launch.orphan_grace),
+                    listening,
+                    children,
+                    agent,
+                    stdio: Some(stdio),
+                    exited: None,
+                    has_children: true,
+                    checkpoint: Checkpoint::default(),
+                    eof_grace: launch.eof_grace,
+                    term_grace: launch.term_grace,
+                    deadline: None,
+                };
+                drop(launch);
+                keeper.hand_over(&FromKeeper::Started(agent));
+                let first = keeper.watch();
+                keeper.leave(first);
             }
-        };
-        let (eof_grace, term_grace) = (launch.eof_grace, launch.term_grace);
-        drop(launch);
-        let has_children = true;
-        let mut keeper = Self {
-            control,
-            incoming,
-            children,
-            agent,
-            stdio,
-            eof_grace,
-            term_grace,
-            has_children,
-        };
-        keeper.announce();
-        let end = keeper.watch();
-        keeper.leave(end);
+            Err(error) => control.send(&FromKeeper::LaunchFailed(error), None),
+        }
         Ok(())
     }
 
-    fn announce(&self) {
-        // The agent is not collected before `watch`, so its entry is there even if it has ended.
-        if let Ok(agent) = table::identify(self.agent.as_raw()) {
-            send(
-                self.control.as_fd(),
-                FromKeeper::Started(agent),
-                Some(&self.stdio),
-            );
+    /// Listens and starts the agent, in this order: an agent that runs can be taken over.
+    fn start(launch: &Launch) -> Result<(Option<Listening>, ProcIdentity, Stdio), LaunchError> {
+        let failed = |error: io::Error| LaunchError {
+            step: LaunchStep::Socket,
+            // The one error that is not the kernel's is a name that is too long for an address.
+            errno: error.raw_os_error().unwrap_or(libc::ENAMETOOLONG),
+        };
+        let listening = launch.socket.as_deref().map(Listening::at);
+        let listening = listening.transpose().map_err(failed)?;
+        standing::become_ordinary();
+        let started = standing::with_descriptor_limit(launch.nofile, || launch::start(launch));
+        // No folder is kept busy by a keeper, nor any mount.
+        let _ = nix::unistd::chdir("/");
+        let (agent, stdio) = started?;
+        // It is not collected before `watch`, so its entry is there even if it has ended. Should
+        // it be hidden all the same, nobody is ever taken for it: no process started at 0.
+        let agent = table::identify(agent.as_raw()).unwrap_or_else(|_| {
+            ProcIdentity::new(agent.as_raw(), 0).expect("the pid of a child is above 1")
+        });
+        Ok((listening, agent, stdio))
+    }
+
+    /// Says something to the daemon, if there is one.
+    fn tell(&mut self, message: &FromKeeper) {
+        if let Some(control) = &mut self.control {
+            control.send(message, None);
         }
     }
 
-    /// Ordinary life: passes on what children do, obeys the daemon.
-    fn watch(&mut self) -> End {
+    /// Likewise, with the agent's streams.
+    fn hand_over(&mut self, message: &FromKeeper) {
+        if let Some(control) = &mut self.control {
+            control.send(message, self.stdio.as_ref());
+        }
+    }
+
+    /// Ordinary life: passes on what children do, obeys the daemon, waits for another one. Returns
+    /// how the end begins.
+    fn watch(&mut self) -> Rung {
         loop {
-            match self.incoming.next_to_keeper() {
-                Ok(Some(ToKeeper::CloseStdin)) => self.stdio.stdin = None,
-                Ok(Some(ToKeeper::Leave)) => return End::Asked,
-                Ok(Some(ToKeeper::Launch(_))) | Err(_) => return End::Alone,
-                Ok(None) => {
-                    let (has_frame, has_ended) = self.wait();
-                    if has_ended {
-                        self.collect();
-                    }
-                    if has_frame && !read_some(self.control.as_fd(), &mut self.incoming) {
-                        return End::Alone;
-                    }
+            while let Some(message) = self.next_message() {
+                if let Some(rung) = self.obey(message) {
+                    return rung;
                 }
+            }
+            if let Some(rung) = self.end_unasked() {
+                return rung;
+            }
+            let ready = self.wait(self.control.as_ref(), self.deadline);
+            if ready.children {
+                self.collect();
+            }
+            if !ready.control.is_empty() {
+                // A newer daemon waits until all that the one before it said is heeded.
+                self.hear(ready.control);
+            } else if ready.connection {
+                self.be_taken_over();
             }
         }
     }
 
-    /// Sleeps until the daemon speaks or a child ends.
-    fn wait(&self) -> (bool, bool) {
-        let mut polled = [
-            PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
-        ];
+    /// How the end begins if it is time for it: nobody took over, or nothing is kept any more.
+    fn end_unasked(&self) -> Option<Rung> {
+        let is_over = is_past(self.deadline);
+        match self.stdio {
+            Some(_) => is_over.then_some(Rung::Close),
+            None if !self.has_children => Some(Rung::Kill),
+            None => is_over.then_some(Rung::Terminate),
+        }
+    }
+
+    /// The next order among what was read. One who talks nonsense is as good as gone.
+    fn next_message(&mut self) -> Option<ToKeeper> {
+        match self.control.as_mut()?.next_message() {
+            Ok(message) => message,
+            Err(_) => {
+                self.lose_control();
+                None
+            }
+        }
+    }
+
+    /// Obeys one order; returns how the end begins if it was one to end.
+    fn obey(&mut self, message: ToKeeper) -> Option<Rung> {
+        match message {
+            ToKeeper::CloseStdin => {
+                if let Some(stdio) = &mut self.stdio {
+                    stdio.stdin = None;
+                }
+            }
+            ToKeeper::Checkpoint(checkpoint) => self.checkpoint = checkpoint,
+            ToKeeper::Retire { until } => {
+                self.stdio = None;
+                self.deadline = until.and_then(|until| Instant::now().checked_add(until));
+            }
+            ToKeeper::End => return Some(Rung::Close),
+            ToKeeper::Leave => return Some(Rung::Kill),
+            ToKeeper::Launch(_) => self.lose_control(),
+        }
+        None
+    }
+
+    fn hear(&mut self, possible: PollFlags) {
+        let is_there = self
+            .control
+            .as_mut()
+            .is_some_and(|control| control.advance(possible));
+        if !is_there {
+            self.lose_control();
+        }
+    }
+
+    /// The daemon is gone. What is retired does not need one.
+    fn lose_control(&mut self) {
+        self.control = None;
+        if self.stdio.is_some() {
+            self.deadline = Instant::now().checked_add(self.orphan_grace);
+        }
+    }
+
+    /// A daemon connected: it takes the place of the one before, which is dead or hangs, since
+    /// there is one at a time.
+    fn be_taken_over(&mut self) {
+        let Some(peer) = self.listening.as_ref().and_then(Listening::accept) else {
+            return;
+        };
+        self.control = Some(Connection::new(peer));
+        if self.stdio.is_some() {
+            self.deadline = None;
+        }
+        let held = FromKeeper::Held {
+            agent: self.agent,
+            exited: self.exited,
+            empty: !self.has_children,
+            stdin_open: self
+                .stdio
+                .as_ref()
+                .is_some_and(|stdio| stdio.stdin.is_some()),
+            retired: self.stdio.is_none(),
+            checkpoint: self.checkpoint.clone(),
+        };
+        self.hand_over(&held);
+    }
+
+    /// Sleeps until this daemon speaks, another one connects, a child ends or it is `until`.
+    fn wait(&self, control: Option<&Connection>, until: Option<Instant>) -> Ready {
+        let children = self.children.as_fd();
+        // What is not there is stood in for by a descriptor that nothing is wanted from.
+        let control = control.map_or((children, PollFlags::empty()), |control| {
+            (control.as_fd(), control.wanted())
+        });
+        let listening = self
+            .listening
+            .as_ref()
+            .map_or((children, PollFlags::empty()), |listening| {
+                (listening.as_fd(), PollFlags::POLLIN)
+            });
+        let mut polled = [control, (children, PollFlags::POLLIN), listening]
+            .map(|(fd, wanted): (BorrowedFd<'_>, _)| PollFd::new(fd, wanted));
         // An interruption is not possible with every signal blocked; it would mean a round more.
-        let _ = poll(&mut polled, PollTimeout::NONE);
-        (
-            polled[0].any().unwrap_or(true),
-            polled[1].any().unwrap_or(true),
-        )
+        let _ = poll(&mut polled, timeout(until));
+        let [control, children, listening] =
+            polled.map(|one| one.revents().unwrap_or(PollFlags::POLLIN));
+        Ready {
+            control,
+            children: !children.is_empty(),
+            connection: !listening.is_empty(),
+        }
     }
 
     /// Collects every child that has ended and tells the daemon what it needs to know.
@@ -165,64 +296,42 @@ impl Keeper {
                 }
                 Err(Errno::ECHILD) => {
                     self.has_children = false;
-                    send(self.control.as_fd(), FromKeeper::Empty, None);
+                    self.tell(&FromKeeper::Empty);
                 }
                 _ => return,
             }
         }
     }
 
-    fn collected(&self, pid: Pid, status: ExitStatus) {
-        if pid == self.agent {
-            send(self.control.as_fd(), FromKeeper::Exited(status), None);
-        }
-    }
-
-    /// Ends the tree and returns once there is nothing left of it.
-    fn leave(mut self, end: End) {
-        self.collect();
-        let Ok(own) = table::identify(std::process::id().cast_signed()) else {
-            return;
-        };
-        let tree = Scope::Keeper(own);
-        if matches!(end, End::Alone) {
-            self.stdio.stdin = None;
-            self.wait_until_empty(self.eof_grace);
-            self.step(ReapStep::Terminate, &tree);
-            self.wait_until_empty(self.term_grace);
-        }
-        while self.has_children {
-            self.step(ReapStep::Kill, &tree);
-            self.collect();
-            self.wait_until_empty(RETRY_AFTER);
-        }
-    }
-
-    fn step(&self, step: ReapStep, tree: &Scope) {
-        if self.has_children {
-            // A failed step is tried again by `leave`; there is nobody left to tell.
-            drop(reap::run(step, tree));
-        }
-    }
-
-    fn wait_until_empty(&mut self, at_most: Duration) {
-        let start = Instant::now();
-        while self.has_children {
-            let left = at_most.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return;
-            }
-            // Rounded up, so that the last wait is not a row of waits of nothing.
-            let left = PollTimeout::try_from(left + Duration::from_millis(1));
-            let mut polled = [PollFd::new(self.children.as_fd(), PollFlags::POLLIN)];
-            let _ = poll(&mut polled, left.unwrap_or(PollTimeout::MAX));
-            self.collect();
+    fn collected(&mut self, pid: Pid, status: ExitStatus) {
+        // Its number is free once it is collected: the next one to have it is not the agent.
+        if pid.as_raw() == self.agent.pid() && self.exited.is_none() {
+            self.exited = Some(status);
+            self.tell(&FromKeeper::Exited(status));
         }
     }
 }
 
+fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+fn timeout(until: Option<Instant>) -> PollTimeout {
+    let Some(until) = until else {
+        return PollTimeout::NONE;
+    };
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return PollTimeout::ZERO;
+    }
+    // Rounded up, so that the last wait is not a row of waits of nothing. One that is too long for
+    // poll(2) is begun again after 24 days.
+    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+}
+
 /// Turns this process into one that nothing disturbs and nothing escapes.
-fn become_keeper() -> nix::Result<SignalFd> {
+/// Returns the daemon's connection, and what tells that a child has ended.
+fn become_keeper() -> io::Result<(Connection, SignalFd)> {
     // Blocked rather than ignored: the mask and the dispositions of the agent are set when it is
     // started, without a moment in which a signal could end the keeper.
     SigSet::all().thread_set_mask()?;
@@ -230,9 +339,14 @@ fn become_keeper() -> nix::Result<SignalFd> {
     nix::unistd::setsid()?;
     nix::sys::prctl::set_name(NAME)?;
     close_inherited();
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    // Standard output leads nowhere. A copy of the socket left here would outlive the connection.
+    nix::unistd::dup2_stdin(io::stdout())?;
     let mut child_ended = SigSet::empty();
     child_ended.add(Signal::SIGCHLD);
-    SignalFd::with_flags(&child_ended, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    let children = SignalFd::with_flags(&child_ended, flags)?;
+    Ok((Connection::new(control), children))
 }
 
 /// Closes every descriptor above 2, which some other part of the daemon's program may have left
@@ -244,44 +358,4 @@ fn close_inherited() {
     unsafe {
         libc::close_range(3, libc::c_uint::MAX, 0);
     }
-}
-
-fn read_first(control: BorrowedFd<'_>, incoming: &mut FrameBuffer) -> Option<ToKeeper> {
-    loop {
-        if let Some(message) = incoming.next_to_keeper().ok()? {
-            return Some(message);
-        }
-        if !read_some(control, incoming) {
-            return None;
-        }
-    }
-}
-
-/// Reads once; false when the daemon is gone.
-fn read_some(control: BorrowedFd<'_>, incoming: &mut FrameBuffer) -> bool {
-    let mut bytes = [0; READ_BYTES];
-    match nix::unistd::read(control, &mut bytes) {
-        Ok(0) | Err(_) => false,
-        Ok(length) => {
-            incoming.push(&bytes[..length]);
-            true
-        }
-    }
-}
-
-/// Sends one frame. That it does not arrive means the daemon is gone, which the next read finds.
-fn send(control: BorrowedFd<'_>, message: FromKeeper, stdio: Option<&Stdio>) {
-    let Ok(frame) = message.encode() else { return };
-    let fds = stdio.and_then(|stdio| {
-        Some([stdio.stdin.as_ref()?, &stdio.stdout, &stdio.stderr].map(AsRawFd::as_raw_fd))
-    });
-    let rights = fds.as_ref().map(|fds| ControlMessage::ScmRights(fds));
-    // Frames of a few bytes on a stream socket are taken whole or not at all.
-    let _ = sendmsg::<()>(
-        control.as_raw_fd(),
-        &[io::IoSlice::new(&frame)],
-        rights.as_slice(),
-        MsgFlags::MSG_NOSIGNAL,
-        None,
-    );
 }

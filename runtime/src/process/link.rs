@@ -1,8 +1,10 @@
-//! The daemon's end of a keeper: starts one, hears from it, speaks to it.
+//! The daemon's end of a keeper: starts one or takes one over, hears from it, speaks to it.
 //!
 //! Fed by: the daemon's backends. Knows nothing of sessions' states.
-//! Invariant: every future here may be dropped at any point without losing or tearing a frame, and
-//! dropping the link is an order: a keeper whose link is gone ends its tree and leaves.
+//! Invariant: every future here may be dropped at any point without losing or tearing a frame.
+//! A link that is dropped without an order means that the daemon has died: the keeper waits
+//! `orphan_grace` for the next one. Whoever wants the tree ended says so: [`KeeperLink::end`], or
+//! [`ToKeeper::Leave`].
 //! A backend costs the daemon four descriptors: this socket and the agent's three pipes.
 
 use std::collections::VecDeque;
@@ -11,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use drowse_messages::{ExitStatus, ProcIdentity, SessionId};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -22,8 +24,12 @@ use super::control::{
 };
 use super::spawn::{KeeperProgram, spawn_keeper};
 
-/// 512 bytes: all that a keeper ever says fits at once.
-const READ_BYTES: usize = 512;
+mod take_over;
+
+pub use take_over::{Held, TAKE_OVER_MAX, TakeOverError};
+
+/// 4 KiB: all that a keeper ever says fits at once, but for a checkpoint.
+const READ_BYTES: usize = 4096;
 
 /// Why a keeper cannot be started, or is not understood.
 #[derive(Debug, Error)]
@@ -50,12 +56,20 @@ pub enum LinkError {
     #[error("failed to exchange frames with a keeper")]
     Control(#[from] ControlError),
     /// The agent's streams did not come with the news that it runs.
-    #[error("keeper {keeper} sent {count} descriptors instead of 3")]
+    #[error("keeper {keeper} sent {count} descriptors instead of {expected}")]
     Descriptors {
         /// Which keeper.
         keeper: ProcIdentity,
         /// How many came.
         count: usize,
+        /// How many should have come.
+        expected: usize,
+    },
+    /// What only a daemon that takes over is told came to another one.
+    #[error("keeper {keeper} said at a wrong moment what it holds")]
+    Unexpected {
+        /// Which keeper.
+        keeper: ProcIdentity,
     },
 }
 
@@ -63,8 +77,8 @@ pub enum LinkError {
 #[derive(Debug)]
 pub struct AgentStdio {
     /// Its standard input. Ends for the agent once this is dropped *and* the keeper was told
-    /// [`ToKeeper::CloseStdin`].
-    pub stdin: pipe::Sender,
+    /// [`ToKeeper::CloseStdin`]. `None` when an earlier daemon has closed it.
+    pub stdin: Option<pipe::Sender>,
     /// Its standard output. Does not end with the agent while a descendant holds it: the end of
     /// the agent is [`KeeperEvent::Exited`].
     pub stdout: pipe::Receiver,
@@ -99,10 +113,15 @@ pub struct KeeperLink {
     fds: VecDeque<OwnedFd>,
     /// Frames, or the rest of one, that the socket has not taken yet.
     unsent: Vec<u8>,
+    /// The frame of the newest checkpoint, if the socket has taken nothing of it yet.
+    checkpoint: Option<Vec<u8>>,
 }
 
 impl KeeperLink {
     /// Starts a keeper and tells it what to launch. What came of that is its first event.
+    ///
+    /// Dropped halfway, it leaves a keeper without an agent, which ends; but one that has been
+    /// told everything waits for another daemon if `launch` says so.
     ///
     /// # Errors
     /// The keeper cannot be started, or `launch` is longer than the kernel would take.
@@ -116,17 +135,22 @@ impl KeeperLink {
         let (keeper, control) = spawn_keeper(program, session).map_err(failed)?;
         control.set_nonblocking(true).map_err(failed)?;
         let control = UnixStream::from_std(control).map_err(failed)?;
-        let (incoming, fds) = (FrameBuffer::default(), VecDeque::new());
-        let mut link = Self {
-            keeper,
-            control,
-            incoming,
-            fds,
-            unsent: frame,
-        };
+        let mut link = Self::over(keeper, control);
+        link.unsent = frame;
         match link.flush().await {
             Err(LinkError::Socket { source, .. }) => Err(failed(source)),
             flushed => flushed.map(|()| link),
+        }
+    }
+
+    fn over(keeper: ProcIdentity, control: UnixStream) -> Self {
+        Self {
+            keeper,
+            control,
+            incoming: FrameBuffer::default(),
+            fds: VecDeque::new(),
+            unsent: Vec::new(),
+            checkpoint: None,
         }
     }
 
@@ -136,14 +160,22 @@ impl KeeperLink {
         self.keeper
     }
 
-    /// The next event; `None` once the keeper has left.
+    /// The next event; `None` once the keeper has left. While it waits, it also sends what a
+    /// checkpoint left unsent.
     ///
     /// # Errors
-    /// The keeper is not understood, or its socket failed. Drop the link then.
+    /// The keeper is not understood, or its socket failed. [`KeeperLink::end`] the link then.
     pub async fn next_message(&mut self) -> Result<Option<KeeperEvent>, LinkError> {
+        match self.next_frame().await? {
+            Some(message) => self.event(message).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn next_frame(&mut self) -> Result<Option<FromKeeper>, LinkError> {
         loop {
             if let Some(message) = self.incoming.next_from_keeper()? {
-                return self.event(message).map(Some);
+                return Ok(Some(message));
             }
             if !self.receive().await? {
                 return Ok(None);
@@ -153,23 +185,68 @@ impl KeeperLink {
 
     /// Tells the keeper something. Dropped halfway, the frame is completed by the next call.
     ///
+    /// A checkpoint never waits for the keeper: what the socket does not take at once is sent by
+    /// the next call of this or of [`KeeperLink::next_message`], and a newer checkpoint takes the
+    /// place of one that has not begun to be sent. All else is of a few bytes, and waits only
+    /// while the keeper is stopped with its socket full.
+    ///
     /// # Errors
-    /// The keeper is gone, or the socket failed.
+    /// The keeper is gone, or the socket failed. The checkpoint is too long.
     pub async fn send(&mut self, message: ToKeeper) -> Result<(), LinkError> {
-        self.unsent.extend(message.encode()?);
+        let frame = message.encode()?;
+        if matches!(message, ToKeeper::Checkpoint(_)) {
+            self.checkpoint = Some(frame);
+            return self.send_some();
+        }
+        self.unsent.extend(frame);
         self.flush().await
     }
 
+    /// Has the keeper end its tree by the ladder, at once and whatever its `orphan_grace`, and
+    /// lets go of it. Does not wait: a keeper that cannot be told so, because it is stopped with
+    /// its socket full, finds its daemon gone instead.
+    pub fn end(mut self) {
+        if let Ok(frame) = ToKeeper::End.encode() {
+            self.unsent.extend(frame);
+            // Past tokio, whose notion of the socket may be of before it had room. A keeper that
+            // is gone needs no order.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = send(&self.control, &self.unsent, flags);
+        }
+    }
+
+    /// Sends until nothing is unsent.
     async fn flush(&mut self) -> Result<(), LinkError> {
-        while !self.unsent.is_empty() {
+        loop {
+            self.send_some()?;
+            if !self.has_unsent() {
+                return Ok(());
+            }
             self.control
                 .writable()
                 .await
                 .map_err(|source| self.failed(source))?;
+        }
+    }
+
+    const fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() || self.checkpoint.is_some()
+    }
+
+    /// Sends what the socket takes at once.
+    fn send_some(&mut self) -> Result<(), LinkError> {
+        while self.has_unsent() {
+            if self.unsent.is_empty() {
+                self.unsent = self.checkpoint.take().unwrap_or_default();
+            }
             match self.control.try_write(&self.unsent) {
                 Ok(length) => drop(self.unsent.drain(..length)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(source) => return Err(self.failed(source)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(source) => {
+                    // There is nobody to take the rest.
+                    (self.unsent, self.checkpoint) = (Vec::new(), None);
+                    return Err(self.failed(source));
+                }
             }
         }
         // A launch can be long and comes once: its room is given back.
@@ -180,10 +257,17 @@ impl KeeperLink {
     /// Reads once; false when the keeper has left.
     async fn receive(&mut self) -> Result<bool, LinkError> {
         loop {
-            self.control
-                .readable()
-                .await
-                .map_err(|source| self.failed(source))?;
+            let interest = if self.has_unsent() {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            let ready = self.control.ready(interest).await;
+            let ready = ready.map_err(|source| self.failed(source))?;
+            if ready.is_writable() {
+                // That the keeper is gone is found by reading, after what it said last.
+                drop(self.send_some());
+            }
             let mut bytes = [0; READ_BYTES];
             let read = self.control.try_io(Interest::READABLE, || {
                 receive_from(&self.control, &mut bytes, &mut self.fds)
@@ -206,25 +290,35 @@ impl KeeperLink {
         match message {
             FromKeeper::Started(agent) => Ok(KeeperEvent::Started {
                 agent,
-                stdio: self.take_stdio()?,
+                stdio: self.take_stdio(true)?,
             }),
             FromKeeper::LaunchFailed(error) => Ok(KeeperEvent::LaunchFailed(error)),
             FromKeeper::Exited(status) => Ok(KeeperEvent::Exited(status)),
             FromKeeper::Empty => Ok(KeeperEvent::Empty),
+            FromKeeper::Held { .. } | FromKeeper::Ending => Err(LinkError::Unexpected {
+                keeper: self.keeper,
+            }),
         }
     }
 
-    fn take_stdio(&mut self) -> Result<AgentStdio, LinkError> {
-        let fds: [OwnedFd; STARTED_FDS] = Vec::from(std::mem::take(&mut self.fds))
-            .try_into()
-            .map_err(|fds: Vec<_>| LinkError::Descriptors {
+    /// The streams that came with the last frame.
+    fn take_stdio(&mut self, with_stdin: bool) -> Result<AgentStdio, LinkError> {
+        let expected = STARTED_FDS - usize::from(!with_stdin);
+        let mut fds = std::mem::take(&mut self.fds);
+        let count = fds.len();
+        let stdin = if with_stdin { fds.pop_front() } else { None };
+        let (Some(stdout), Some(stderr), true) =
+            (fds.pop_front(), fds.pop_front(), count == expected)
+        else {
+            return Err(LinkError::Descriptors {
                 keeper: self.keeper,
-                count: fds.len(),
-            })?;
-        let [stdin, stdout, stderr] = fds;
+                count,
+                expected,
+            });
+        };
         let open = || -> io::Result<AgentStdio> {
             Ok(AgentStdio {
-                stdin: pipe::Sender::from_owned_fd(stdin)?,
+                stdin: stdin.map(pipe::Sender::from_owned_fd).transpose()?,
                 stdout: pipe::Receiver::from_owned_fd(stdout)?,
                 stderr: pipe::Receiver::from_owned_fd(stderr)?,
             })

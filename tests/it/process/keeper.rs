@@ -1,16 +1,15 @@
 //! The keeper: how agents start, how their ends are told, and what happens without a daemon.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::daemon::{FakeDaemon, keeper_of};
 use super::support::*;
 use drowse::process::control::{LaunchStep, ToKeeper};
 use drowse::process::link::{KeeperEvent, KeeperLink};
 use drowse::process::reaper::{Full, ReaperPool};
 use drowse::process::spawn::KeeperProgram;
-use drowse_messages::{ExitStatus, ProcIdentity, ReapStep};
+use drowse_messages::{ExitStatus, ReapStep};
 
 /// D50: descriptors 0 to 2, the environment and the folder given, and nothing else.
 #[test]
@@ -230,38 +229,23 @@ fn programs_are_found_as_execvp_finds_them() {
     });
 }
 
-/// Behaviour 86: after `kill -9` of the daemon no process of its agents is left.
+/// Behaviour 86: after `kill -9` of the daemon no process of its agents is left. Without a socket
+/// nobody can come, so there is no grace.
 #[test]
 fn a_keeper_without_a_daemon_ends_its_tree() {
     let script = "report;fork[ignore;setsid;report;fork[fork[ignore;report;sleep]];sleep];\
                   times 2[fork[ignore;report;respawn[setsid;sleep]]];ignore;sleep";
     let session = new_session();
-    let mut daemon = Command::new(FAKE_DAEMON)
-        .args([KEEPER, TREE_AGENT, script])
-        .env("DROWSE_SESSION", session.to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the daemon starts");
-    let output = BufReader::new(daemon.stdout.take().expect("piped"));
-    let lines = output
-        .lines()
-        .take(5)
-        .map(|line| line.expect("text") + "\n");
-    let reported: Vec<ProcIdentity> = parse_reports(lines.collect::<String>().as_bytes());
+    let mut daemon = FakeDaemon::start(session, Path::new(""), Duration::from_secs(60), script);
+    let reported = daemon.reports(5);
     let keeper = keeper_of(reported[0]);
-    daemon.kill().expect("ours");
-    daemon.wait().expect("ours");
+    daemon.kill();
     wait_until("the keeper has left", || !is_alive(keeper));
     assert!(!reported.iter().any(|process| is_alive(*process)));
     assert!(marked(session).is_empty(), "{}", dump(session));
 }
 
-fn keeper_of(agent: ProcIdentity) -> ProcIdentity {
-    let found = drowse::process::signal::find(agent).expect("alive");
-    drowse::process::table::identify(found.1.parent).expect("alive")
-}
-
-/// Dropping the link is an order; so is `Leave` while children are left.
+/// Without a grace, dropping the link ends the tree; `Leave` does so while children are left.
 #[test]
 fn letting_go_of_a_keeper_ends_its_tree() {
     on_runtime(async {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use drowse::process::control::{Launch, ToKeeper};
-use drowse::process::link::{AgentStdio, KeeperEvent, KeeperLink};
+use drowse::process::link::{AgentStdio, KeeperEvent, KeeperLink, TakeOverError};
 use drowse::process::reaper::ReaperPool;
 use drowse::process::spawn::KeeperProgram;
 use drowse_messages::{
@@ -69,9 +69,20 @@ pub(crate) fn launch(session: SessionId, argv: &[&str]) -> Launch {
         env: env.to_vec(),
         cwd: "/".into(),
         cgroup: None,
+        socket: None,
+        orphan_grace: Duration::ZERO,
         eof_grace: Duration::from_millis(50),
         term_grace: Duration::from_millis(100),
+        nofile: None,
     }
+}
+
+/// What was held beside the agent and its streams.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct TakenOver {
+    pub(crate) exited: Option<ExitStatus>,
+    pub(crate) empty: bool,
+    pub(crate) checkpoint: Vec<u8>,
 }
 
 pub(crate) struct Backend {
@@ -109,6 +120,29 @@ impl Backend {
         }
     }
 
+    /// Takes over the keeper that listens at `socket`, or says why not.
+    pub(crate) async fn take_over(
+        session: SessionId,
+        keeper: ProcIdentity,
+        socket: &Path,
+    ) -> Result<(Self, TakenOver), TakeOverError> {
+        let taken = in_time("the take-over", KeeperLink::take_over(keeper, socket));
+        let (link, held) = taken.await?;
+        let backend = Self {
+            session,
+            link,
+            agent: held.agent,
+            stdio: held.stdio.expect("it is not retired"),
+            said: Vec::new(),
+        };
+        let taken = TakenOver {
+            exited: held.exited,
+            empty: held.empty,
+            checkpoint: held.checkpoint.0,
+        };
+        Ok((backend, taken))
+    }
+
     /// Reads on until `count` processes have reported themselves.
     pub(crate) async fn reports(&mut self, count: usize) -> Vec<ProcIdentity> {
         loop {
@@ -128,6 +162,14 @@ impl Backend {
         String::from_utf8_lossy(&self.said).into_owned()
     }
 
+    /// Reads on until `length` bytes have come.
+    pub(crate) async fn bytes(&mut self, length: usize) -> &[u8] {
+        while self.said.len() < length {
+            self.read_some().await;
+        }
+        &self.said
+    }
+
     async fn read_some(&mut self) {
         let mut bytes = [0; 4096];
         let read = in_time("output", self.stdio.stdout.read(&mut bytes))
@@ -142,8 +184,8 @@ impl Backend {
     }
 
     pub(crate) async fn say(&mut self, text: &str) {
-        self.stdio
-            .stdin
+        let stdin = self.stdio.stdin.as_mut().expect("it is open");
+        stdin
             .write_all(text.as_bytes())
             .await
             .expect("the agent reads");

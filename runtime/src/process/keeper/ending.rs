@@ -1,0 +1,82 @@
+//! How a keeper ends its tree by itself: the same ladder the daemon would have used.
+//!
+//! Fed by: keeper.rs, once its ordinary life is over. No order is heeded any more; a daemon that
+//! comes to take over is told so.
+//! Invariant: it returns only when there is no child.
+
+use std::time::{Duration, Instant};
+
+use drowse_messages::ReapStep;
+
+use super::connection::Connection;
+use super::{Keeper, is_past};
+use crate::process::control::FromKeeper;
+use crate::process::reap::{self, Scope};
+use crate::process::socket::Listening;
+use crate::process::table;
+
+/// 60 s between tries to end what could not be ended: it sleeps in the kernel, or is not ours, and
+/// both end by themselves or not at all.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// Where on the ladder the end begins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rung {
+    /// The agent's input ends first.
+    Close,
+    /// It has ended, or nobody reads it.
+    Terminate,
+    /// Whatever is left is killed.
+    Kill,
+}
+
+impl Keeper {
+    /// Ends the tree and returns once there is nothing left of it.
+    pub(super) fn leave(mut self, first: Rung) {
+        self.collect();
+        let Ok(own) = table::identify(std::process::id().cast_signed()) else {
+            return;
+        };
+        let tree = Scope::Keeper(own);
+        if first <= Rung::Close {
+            if let Some(stdio) = &mut self.stdio {
+                stdio.stdin = None;
+            }
+            self.wait_until_empty(self.eof_grace);
+        }
+        if first <= Rung::Terminate {
+            self.step(ReapStep::Terminate, &tree);
+            self.wait_until_empty(self.term_grace);
+        }
+        while self.has_children {
+            self.step(ReapStep::Kill, &tree);
+            self.collect();
+            self.wait_until_empty(RETRY_AFTER);
+        }
+    }
+
+    fn step(&self, step: ReapStep, tree: &Scope) {
+        if self.has_children {
+            // A failed step is tried again by `leave`; there is nobody left to tell.
+            drop(reap::run(step, tree));
+        }
+    }
+
+    fn wait_until_empty(&mut self, at_most: Duration) {
+        let deadline = Instant::now().checked_add(at_most);
+        while self.has_children && !is_past(deadline) {
+            let ready = self.wait(None, deadline);
+            if ready.connection {
+                self.turn_away();
+            }
+            self.collect();
+        }
+    }
+
+    fn turn_away(&self) {
+        let peer = self.listening.as_ref().and_then(Listening::accept);
+        if let Some(peer) = peer {
+            Connection::new(peer).send(&FromKeeper::Ending, None);
+        }
+    }
+}
