@@ -11,6 +11,7 @@
 use std::env;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::cgroup::Cgroup;
+use super::cgroup::place;
 use super::control::{FrameBuffer, FromKeeper, ToKeeper};
 use super::launch::{self, Stdio};
 use super::reap::{self, Scope};
@@ -32,7 +35,7 @@ use super::table;
 pub const ARGUMENT: &str = "keeper";
 
 /// What the kernel shows as the keeper's name; at most 15 bytes.
-const NAME: &std::ffi::CStr = c"drowse-keeper";
+pub(super) const NAME: &str = "drowse-keeper";
 
 /// 4 KiB: a launch is about this long, every other frame is of a few bytes.
 const READ_BYTES: usize = 4096;
@@ -65,6 +68,8 @@ struct Keeper {
     incoming: FrameBuffer,
     children: SignalFd,
     agent: Pid,
+    /// What the agent was born in.
+    cgroup: Option<PathBuf>,
     /// Copies of the daemon's ends, so that the agent's pipes outlive the daemon.
     stdio: Stdio,
     eof_grace: Duration,
@@ -91,6 +96,7 @@ impl Keeper {
             }
         };
         let (eof_grace, term_grace) = (launch.eof_grace, launch.term_grace);
+        let cgroup = launch.cgroup.clone();
         drop(launch);
         let has_children = true;
         let mut keeper = Self {
@@ -98,6 +104,7 @@ impl Keeper {
             incoming,
             children,
             agent,
+            cgroup,
             stdio,
             eof_grace,
             term_grace,
@@ -184,7 +191,8 @@ impl Keeper {
         let Ok(own) = table::identify(std::process::id().cast_signed()) else {
             return;
         };
-        let tree = Scope::Keeper(own);
+        let cgroup = |path| Cgroup::open(path).ok();
+        let tree = Scope::keeper(own).in_cgroup(self.cgroup.as_deref().and_then(cgroup));
         if matches!(end, End::Alone) {
             self.stdio.stdin = None;
             self.wait_until_empty(self.eof_grace);
@@ -195,6 +203,9 @@ impl Keeper {
             self.step(ReapStep::Kill, &tree);
             self.collect();
             self.wait_until_empty(RETRY_AFTER);
+        }
+        if let Some(path) = &self.cgroup {
+            place::remove(path);
         }
     }
 
@@ -228,7 +239,7 @@ fn become_keeper() -> nix::Result<SignalFd> {
     SigSet::all().thread_set_mask()?;
     nix::sys::prctl::set_child_subreaper(true)?;
     nix::unistd::setsid()?;
-    nix::sys::prctl::set_name(NAME)?;
+    nix::sys::prctl::set_name(&std::ffi::CString::new(NAME).map_err(|_| Errno::EINVAL)?)?;
     close_inherited();
     let mut child_ended = SigSet::empty();
     child_ended.add(Signal::SIGCHLD);
