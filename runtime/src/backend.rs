@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use crate::adapter::{Adapter, Plan};
 use crate::adapters::Adapters;
 use crate::config::find_program;
+use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) boot_id: String,
     pub(crate) pool: Arc<ReaperPool>,
     pub(crate) program: KeeperProgram,
+    /// Where launches get their cgroups, on machines that have any for us.
+    pub(crate) cgroups: Option<Cgroups>,
     /// The value of [`STATE_VARIABLE`].
     pub(crate) state_key: String,
 }

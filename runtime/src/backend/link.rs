@@ -7,6 +7,7 @@
 //! Invariants: a launch is answered exactly once; everything the agent wrote before it ended is
 //! told before its end is (D36); no read, write or disk access in here keeps another waiting.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use actix::Recipient;
@@ -21,7 +22,7 @@ use drowse_policy::{BackendOrder, Input};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::launch::{collect, start};
+use super::launch::{Started, collect, start};
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
 use super::{Prepared, ReadBuffer, Shared};
@@ -49,7 +50,12 @@ pub(super) async fn run(
 ) {
     let incarnation = launch.incarnation;
     match start(shared, &launch, &prepared).await {
-        Ok((keeper, agent, stdio)) => {
+        Ok(Started {
+            keeper,
+            agent,
+            stdio,
+            cgroup,
+        }) => {
             let identity = |process| BootedIdentity {
                 boot_id: shared.boot_id.clone(),
                 process,
@@ -57,7 +63,7 @@ pub(super) async fn run(
             let running = Running {
                 keeper: identity(keeper.keeper()),
                 agent: identity(agent),
-                cgroup: None,
+                cgroup: cgroup.clone(),
             };
             let launched = Launched {
                 incarnation,
@@ -76,6 +82,7 @@ pub(super) async fn run(
             let mut link = Link::new(
                 incarnation,
                 keeper,
+                cgroup,
                 stdio,
                 observer,
                 redactor,
@@ -103,6 +110,7 @@ struct Link {
     incarnation: Incarnation,
     keeper: Option<KeeperLink>,
     keeper_identity: drowse_messages::ProcIdentity,
+    cgroup: Option<PathBuf>,
     stdin: Option<pipe::Sender>,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
@@ -135,6 +143,7 @@ impl Link {
     fn new(
         incarnation: Incarnation,
         keeper: KeeperLink,
+        cgroup: Option<PathBuf>,
         stdio: AgentStdio,
         observer: Box<dyn Observer>,
         redactor: Redactor,
@@ -145,6 +154,7 @@ impl Link {
             incarnation,
             keeper_identity: keeper.keeper(),
             keeper: Some(keeper),
+            cgroup,
             stdin: stdio.stdin,
             stdout: Some(stdio.stdout),
             stderr: Some(stdio.stderr),
@@ -478,7 +488,7 @@ impl Link {
         {
             tracing::debug!(error = chain(&error), "failed to let a keeper go");
         }
-        collect(shared, self.keeper_identity);
+        collect(shared, self.keeper_identity, self.cgroup.take());
     }
 }
 

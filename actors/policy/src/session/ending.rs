@@ -13,15 +13,18 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, MessageId,
-    MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep, Running,
-    SessionEvent, Survivor,
+    MessageState, MonoTime, Order, ReapReport, ReapRequest, ReapStep, Running, SessionEvent,
+    Survivor,
 };
 
+use self::found::Found;
 use super::live::Live;
 use super::purpose::Purpose;
 use super::turn::{self, Turn};
 use super::{Cx, Phase, orders};
 use crate::effect::{BackendOrder, Effect, Input};
+
+mod found;
 
 /// How long a teardown waits for its snapshot. 5 s: measuring memory is slow on a busy machine,
 /// and a snapshot that never comes must not keep a process alive.
@@ -63,8 +66,10 @@ pub(super) struct Ending {
     exited: bool,
     status: Option<ExitStatus>,
     emptied: bool,
-    processes: Vec<ProcReport>,
-    reaped: Vec<ProcReport>,
+    /// Everybody seen in this tree since the snapshot.
+    processes: Found,
+    /// Those who outlived the agent's own exit and were signalled.
+    reaped: Found,
     survivors: Vec<Survivor>,
     stderr_tail: String,
 }
@@ -118,8 +123,8 @@ impl Ending {
             exited: false,
             status: None,
             emptied: false,
-            processes: Vec::new(),
-            reaped: Vec::new(),
+            processes: Found::default(),
+            reaped: Found::default(),
             survivors: Vec::new(),
             stderr_tail: String::new(),
         });
@@ -326,6 +331,7 @@ impl Ending {
             session: cx.common.id,
             incarnation: cx.common.incarnation,
             keeper: self.running.keeper.process,
+            agent: Some(self.running.agent.process),
             cgroup: self.running.cgroup.clone(),
             keep: Vec::new(),
             step,
@@ -345,10 +351,11 @@ impl Ending {
         }
         self.awaited = None;
         match report.step {
-            ReapStep::Snapshot => self.processes.clone_from(&report.processes),
+            ReapStep::Snapshot => self.processes.note(&report.processes),
             ReapStep::Terminate => {
+                self.processes.note(&report.processes);
                 if self.exited {
-                    self.note_reaped(&report.processes);
+                    self.reaped.note(&report.processes);
                 }
                 self.emptied |= report.empty;
                 // The signals have only now been sent: the reaper may have been busy before.
@@ -356,7 +363,8 @@ impl Ending {
                 self.until = self.until.max(cx.now.after(grace));
             }
             ReapStep::Kill => {
-                self.note_reaped(&report.processes);
+                self.processes.note(&report.processes);
+                self.reaped.note(&report.processes);
                 if report.empty {
                     return self.farewell(cx);
                 }
@@ -377,20 +385,15 @@ impl Ending {
         Phase::Ending(self)
     }
 
-    fn note_reaped(&mut self, processes: &[ProcReport]) {
-        for process in processes {
-            if !self
-                .reaped
-                .iter()
-                .any(|known| known.identity == process.identity)
-            {
-                self.reaped.push(process.clone());
-            }
-        }
-    }
-
     fn give_up(&mut self, report: &ReapReport, cx: &mut Cx<'_>) {
-        if self.survivors != report.survivors {
+        // Told once, and again when there are others or other reasons.
+        let is_known = |one: &Survivor| {
+            self.survivors
+                .iter()
+                .any(|known| known.process.identity == one.process.identity && known.why == one.why)
+        };
+        let is_same = self.survivors.len() == report.survivors.len();
+        if !is_same || !report.survivors.iter().all(is_known) {
             self.survivors.clone_from(&report.survivors);
             let survivors = report.survivors.clone();
             cx.publish(SessionEvent::ReleaseFailed { survivors });
@@ -424,13 +427,14 @@ impl Ending {
             );
             cx.settle(message, MessageState::Unknown, &why);
         }
+        let processes = self.processes.take();
         let end = EndReport {
             reason: self.purpose.reason(),
             by: self.purpose.by().clone(),
             mid_turn: self.turn.is_some(),
-            released_bytes: self.processes.iter().map(|process| process.pss_bytes).sum(),
-            processes: std::mem::take(&mut self.processes),
-            reaped: std::mem::take(&mut self.reaped),
+            released_bytes: processes.iter().map(|process| process.pss_bytes).sum(),
+            processes,
+            reaped: self.reaped.take(),
             status: self.status,
             survivors: Vec::new(),
             stderr_tail: if self.purpose.is_release() {
