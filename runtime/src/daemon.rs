@@ -28,7 +28,7 @@ use crate::lock::{LockError, StateLock};
 use crate::paths::{PathSources, Paths, PathsError};
 use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::{QUEUE_MAX, ReaperPool, THREADS};
-use crate::process::spawn::KeeperProgram;
+use crate::process::spawn::{KeeperProgram, raise_descriptor_limit};
 use crate::process::table;
 use crate::signals::{Asked, Signals};
 use crate::store::{OpenError, SqliteStore};
@@ -228,7 +228,7 @@ impl DaemonBuilder {
         let config = Arc::new(Shared::load(sources)?);
         options.paths.create()?;
         let lock = StateLock::take(&options.paths.state_dir, &options.paths.socket)?;
-        raise_descriptor_limit();
+        let program = with_descriptor_limit(program);
         // A daemon inside somebody's folder would keep it from being removed (D26).
         std::env::set_current_dir("/").map_err(system("leave the working folder"))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -401,12 +401,13 @@ fn notify(states: &[sd_notify::NotifyState<'_>]) {
     }
 }
 
-/// An awake session takes four descriptors: the soft limit is raised as far as allowed.
-fn raise_descriptor_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
-    if let Err(error) = raised {
-        tracing::warn!(%error, "failed to raise the limit of open descriptors");
+/// Raises the limit of open descriptors for the daemon, but not for its agents.
+fn with_descriptor_limit(program: KeeperProgram) -> KeeperProgram {
+    match raise_descriptor_limit() {
+        Ok(before) => program.with_descriptor_limit(before),
+        Err(error) => {
+            tracing::warn!(%error, "failed to raise the limit of open descriptors");
+            program
+        }
     }
 }

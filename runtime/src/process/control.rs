@@ -95,7 +95,8 @@ pub struct Launch {
     /// How long it may take after SIGTERM.
     pub term_grace: Duration,
     /// The agent's limit of open descriptors, soft and hard: what the daemon had before it raised
-    /// its own. `None`: the keeper's. Below about 16 the agent's pipes cannot be made.
+    /// its own. `None`: what the keeper's program says, else the keeper's own. Below about 16 the
+    /// agent's pipes cannot be made.
     pub nofile: Option<(u64, u64)>,
 }
 

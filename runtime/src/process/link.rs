@@ -128,8 +128,9 @@ impl KeeperLink {
     pub async fn spawn(
         program: &KeeperProgram,
         session: SessionId,
-        launch: Launch,
+        mut launch: Launch,
     ) -> Result<Self, LinkError> {
+        launch.nofile = launch.nofile.or(program.nofile());
         let frame = ToKeeper::Launch(launch).encode()?;
         let failed = |source| LinkError::Spawn { session, source };
         let (keeper, control) = spawn_keeper(program, session).map_err(failed)?;

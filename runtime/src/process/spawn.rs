@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use drowse_messages::{ProcIdentity, SessionId};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::keeper;
 use super::table;
@@ -30,13 +31,31 @@ const DEBUG_VARIABLE: &str = "DROWSE_KEEPER_STDERR";
 /// The program that keepers are started from: one whose `main` calls
 /// [`keeper::run_if_asked`] first.
 #[derive(Clone, Debug)]
-pub struct KeeperProgram(PathBuf);
+pub struct KeeperProgram {
+    path: PathBuf,
+    nofile: Option<(u64, u64)>,
+}
 
 impl KeeperProgram {
     /// Keepers are started from this file.
     #[must_use]
     pub fn at(path: &Path) -> Self {
-        Self(path.to_owned())
+        Self {
+            path: path.to_owned(),
+            nofile: None,
+        }
+    }
+
+    /// Agents whose launch says nothing of it get this limit of open descriptors, soft and hard:
+    /// what [`raise_descriptor_limit`] returned.
+    #[must_use]
+    pub fn with_descriptor_limit(mut self, nofile: (u64, u64)) -> Self {
+        self.nofile = Some(nofile);
+        self
+    }
+
+    pub(super) const fn nofile(&self) -> Option<(u64, u64)> {
+        self.nofile
     }
 }
 
@@ -45,6 +64,18 @@ impl Default for KeeperProgram {
     fn default() -> Self {
         Self::at(Path::new(OWN_PROGRAM))
     }
+}
+
+/// Raises the soft limit of open descriptors as far as allowed, since an awake session takes four
+/// of them. Returns what it was, soft and hard: agents get that one, and so must a program that
+/// takes the place of this one.
+///
+/// # Errors
+/// The limit stays as it is.
+pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    Ok((soft, hard))
 }
 
 /// Makes this process inherit what a keeper leaves behind that was killed from outside, so that its
@@ -73,7 +104,7 @@ pub(super) fn spawn_keeper(
     let (ours, theirs) = UnixStream::pair()?;
     let stderr = std::env::var_os(DEBUG_VARIABLE).map_or_else(Stdio::null, |_| Stdio::inherit());
     let session = session.to_string();
-    let child = Command::new(&program.0)
+    let child = Command::new(&program.path)
         .arg0("drowse")
         .args([keeper::ARGUMENT, &session])
         .env_clear()

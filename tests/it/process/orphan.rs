@@ -61,6 +61,29 @@ fn an_order_to_end_does_not_wait_for_the_grace() {
     assert!(!socket.exists());
 }
 
+/// The grace counts no more once there is a daemon again.
+#[test]
+fn a_daemon_that_takes_over_in_time_keeps_the_agent() {
+    const ORPHAN_GRACE: Duration = Duration::from_millis(1500);
+    on_runtime(async {
+        let (_folder, socket) = place();
+        let session = new_session();
+        let mut plan = launch(session, &[TREE_AGENT, "echo"]);
+        plan.socket = Some(socket.clone());
+        plan.orphan_grace = ORPHAN_GRACE;
+        let backend = Backend::launch(session, plan).await;
+        let keeper = backend.link.keeper();
+        drop(backend);
+        let taken = Backend::take_over(session, keeper, &socket).await;
+        let mut backend = taken.expect("it waits").0;
+        rest();
+        rest();
+        backend.say("still here\n").await;
+        assert_eq!(backend.line().await, "still here\n");
+        end(backend).await;
+    });
+}
+
 /// The grace begins anew with each daemon that is lost.
 #[test]
 fn a_daemon_that_dies_while_it_takes_over_is_followed_by_another() {

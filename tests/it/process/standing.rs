@@ -4,6 +4,7 @@ use std::fs;
 
 use super::support::*;
 use drowse_messages::ReapStep;
+use drowse_tests::daemon;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Where the kernel keeps a process's standing when memory runs out.
@@ -17,8 +18,17 @@ async fn standing(nofile: Option<(u64, u64)>) -> (String, (u64, u64)) {
     plan.nofile = nofile;
     let mut backend = Backend::launch(session, plan).await;
     let line = backend.line().await;
-    let limits = fs::read_to_string(format!("/proc/{}/limits", backend.link.keeper().pid()));
-    let limits = limits.expect("alive");
+    let keepers = nofile_of(backend.link.keeper().pid());
+    let pool = pool();
+    backend.step(&pool, ReapStep::Kill).await;
+    backend.leave(&pool).await;
+    let (_, standing) = line.trim_end().split_once(" nofile=").expect("a standing");
+    (standing.to_owned(), keepers)
+}
+
+/// The limit of open descriptors of a process, soft and hard.
+fn nofile_of(pid: i32) -> (u64, u64) {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("alive");
     let mut numbers = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max open files"))
@@ -26,12 +36,7 @@ async fn standing(nofile: Option<(u64, u64)>) -> (String, (u64, u64)) {
         .split_whitespace()
         .map(|number| number.parse().expect("a number"));
     let mut next = || numbers.next().expect("two numbers");
-    let keepers = (next(), next());
-    let pool = pool();
-    backend.step(&pool, ReapStep::Kill).await;
-    backend.leave(&pool).await;
-    let (_, standing) = line.trim_end().split_once(" nofile=").expect("a standing");
-    (standing.to_owned(), keepers)
+    (next(), next())
 }
 
 /// D50: a daemon raises its limit of descriptors for itself alone; programs that use select(2), or
@@ -57,6 +62,26 @@ fn an_agent_has_the_limits_the_daemon_started_with() {
         assert!(agents.starts_with("16:100 "), "{agents}");
         assert_eq!(keepers, (100, 100));
     });
+}
+
+/// D50: likewise with the real daemon, which raises its limit by itself.
+#[test]
+fn a_daemon_raises_its_limit_for_itself() {
+    const SOFT: u64 = 321;
+    if !alone("process::standing::a_daemon_raises_its_limit_for_itself") {
+        return;
+    }
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit that exists");
+    setrlimit(Resource::RLIMIT_NOFILE, SOFT, hard).expect("anybody may");
+    let daemon = daemon!("limits").start();
+    let id = daemon.open("fake");
+    daemon.settled(daemon.post(&id, "FAKE:say x"));
+    assert_eq!(nofile_of(daemon.identity().pid), (hard, hard));
+    let agents = daemon.fake().everyone();
+    assert!(!agents.is_empty());
+    for agent in agents {
+        assert_eq!(nofile_of(agent.pid), (SOFT, hard));
+    }
 }
 
 /// D50: what protects a daemon does not protect its agents, and what holds it back does hold them.

@@ -327,6 +327,22 @@ fn a_socket_may_be_far_down() {
     });
 }
 
+/// A keeper that takes its time to leave does not take the socket of the next one with it.
+#[test]
+fn a_socket_belongs_to_the_keeper_that_came_last() {
+    on_runtime(async {
+        let (_folder, socket) = place();
+        let first = start_kept(&socket, "sleep").await;
+        let second = start_kept(&socket, "sleep").await;
+        let (session, keeper) = (second.session, second.link.keeper());
+        end(first).await;
+        drop(second);
+        let taken = Backend::take_over(session, keeper, &socket).await;
+        end(taken.expect("it waits").0).await;
+        assert!(!socket.exists());
+    });
+}
+
 /// An agent that could not be taken over is not started.
 #[test]
 fn a_keeper_that_cannot_listen_starts_nothing() {
