@@ -6,6 +6,9 @@
 //! [`link`] is the daemon's end of its control socket, also of one that an earlier daemon started,
 //! [`reaper`] runs blocking steps on threads.
 //!
+//! `socket.rs` is where the next daemon finds a keeper, `launch.rs` starts the agent, and
+//! `standing.rs` has what that must not inherit.
+//!
 //! Invariant: everything an agent starts stays below its keeper by kernel rule (the keeper is its
 //! subreaper), so a walk down from the keeper finds all of it, and nothing else.
 

@@ -65,8 +65,9 @@ pub enum LinkError {
         /// How many should have come.
         expected: usize,
     },
-    /// What only a daemon that takes over is told came to another one.
-    #[error("keeper {keeper} said at a wrong moment what it holds")]
+    /// A frame that is right only at another point: what is said to a daemon that takes over, or
+    /// to all others.
+    #[error("keeper {keeper} said something out of turn")]
     Unexpected {
         /// Which keeper.
         keeper: ProcIdentity,

@@ -1,6 +1,10 @@
 //! Keepers without a daemon: how long they wait, what they do then, and what they keep.
 
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::daemon::{FakeDaemon, keeper_of};
@@ -59,6 +63,30 @@ fn an_order_to_end_does_not_wait_for_the_grace() {
     wait_until("the keeper has left", || !is_alive(keeper));
     assert!(marked(session).is_empty(), "{}", dump(session));
     assert!(!socket.exists());
+}
+
+/// A daemon that dies while it starts an agent has not started one.
+#[test]
+fn half_an_order_starts_nothing() {
+    let (_folder, socket) = place();
+    let session = new_session();
+    let mut plan = launch(session, &[TREE_AGENT, "sleep"]);
+    plan.socket = Some(socket.clone());
+    plan.orphan_grace = GRACE;
+    let order = ToKeeper::Launch(plan).encode().expect("short");
+    for length in [0, 1, 6, order.len() - 1] {
+        let (mut daemon, keeper) = UnixStream::pair().expect("sockets");
+        let mut process = Command::new(KEEPER)
+            .arg("keeper")
+            .stdin(OwnedFd::from(keeper))
+            .spawn()
+            .expect("it starts");
+        daemon.write_all(&order[..length]).expect("room");
+        drop(daemon);
+        assert!(process.wait().expect("ours").success(), "{length} bytes");
+        assert!(marked(session).is_empty(), "{}", dump(session));
+        assert!(!socket.exists());
+    }
 }
 
 /// The grace counts no more once there is a daemon again.
