@@ -10,17 +10,20 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
+    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
     SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
 use tokio::sync::watch;
 
+use crate::adopt::Recovery;
 use crate::bus::{BusActor, EventStream, Sink, Subscribe};
 use crate::hold::HoldGuard;
 use crate::leftover;
-use crate::ports::{Page, Ports, Recovered, Store, StoreError};
+use crate::ports::{Page, Ports, Store, StoreError};
 use crate::reaper::ReaperActor;
-use crate::registry::{Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve};
+use crate::registry::{
+    Adopt, Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, SuspendAll,
+};
 use crate::session::Peers;
 use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
 
@@ -31,12 +34,17 @@ pub struct Daemon {
     ports: Ports,
     queued: Vec<SessionId>,
     left_running: Vec<SessionId>,
+    /// Keepers that were taken over.
+    adopted: Vec<BootedIdentity>,
 }
 
 impl Daemon {
-    /// Starts them on the current arbiter. Nothing is served before [`Daemon::serve`].
+    /// Starts them on the current arbiter, and the sessions that were taken over. Nothing is
+    /// served before [`Daemon::serve`].
     #[must_use]
-    pub fn start(ports: Ports, recovered: Recovered, report: StatusReport) -> Self {
+    pub fn start(ports: Ports, recovery: Recovery, mut report: StatusReport) -> Self {
+        let Recovery { taken, recovered } = recovery;
+        report.adopted = taken.len() as u64;
         let status = StatusActor::new(ports.clone(), report, recovered.states).start();
         let (clock, store) = (ports.clock.clone(), ports.store.clone());
         let bus = BusActor::new(clock, store, status.clone(), recovered.next_seq).start();
@@ -60,6 +68,11 @@ impl Daemon {
             holds,
             draining,
         };
+        let keepers = taken.iter().map(|taken| &taken.adopted.running.keeper);
+        let adopted = keepers.cloned().collect();
+        for taken in taken {
+            handle.registry.do_send(Adopt(taken));
+        }
         let left_running = recovered
             .left_running
             .into_iter()
@@ -70,19 +83,29 @@ impl Daemon {
             ports,
             queued: recovered.queued,
             left_running,
+            adopted,
         }
     }
 
-    /// Ends what an earlier daemon left running, before anything is started.
+    /// Ends what an earlier daemon left running and this one did not take over, before anything
+    /// is started.
     pub async fn end_leftovers(&self) {
-        let Ports { store, trees, .. } = &self.ports;
+        let Ports {
+            store,
+            trees,
+            backends,
+            ..
+        } = &self.ports;
         for id in &self.left_running {
             match store.load(*id).await {
                 Ok(saved) => leftover::end(&**store, &**trees, &saved).await,
                 Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
             }
         }
-        for found in trees.sweep(Vec::new()).await {
+        for found in backends.end_strays().await {
+            tracing::warn!("left behind by an earlier daemon: {found}");
+        }
+        for found in trees.sweep(self.adopted.clone()).await {
             tracing::warn!("left behind by an earlier daemon: {found}");
         }
     }
@@ -281,6 +304,14 @@ impl DaemonHandle {
         self.draining.send_replace(true);
         // A registry that is gone has drained.
         let _gone = self.registry.send(Drain).await;
+    }
+
+    /// Closes admission in one step and leaves every session to the next daemon: backends live on,
+    /// starts are undone, teardowns go on for a bounded time. Nothing is heard of backends after
+    /// it; the daemon is to end at once.
+    pub async fn suspend(&self) {
+        // A registry that is gone has nothing to leave.
+        let _gone = self.registry.send(SuspendAll).await;
     }
 
     /// Returns once somebody began a drain.

@@ -15,6 +15,7 @@
 //! lock exists here; nothing here reads a clock, a file or a process but through [`ports`].
 #![forbid(unsafe_code)]
 
+mod adopt;
 pub mod bus;
 pub mod handle;
 pub mod hold;
@@ -31,5 +32,6 @@ pub mod testing;
 mod tests;
 
 pub use bus::EventStream;
+pub use adopt::Recovery;
 pub use handle::{Daemon, DaemonHandle};
 pub use hold::HoldGuard;
