@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
-    SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
+    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order,
+    Refusal, Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::adopt::Recovery;
 use crate::bus::{BusActor, EventStream, Sink, Subscribe};
@@ -36,7 +36,18 @@ pub struct Daemon {
     left_running: Vec<SessionId>,
     /// Keepers that were taken over.
     adopted: Vec<BootedIdentity>,
+    restarts: Option<mpsc::Receiver<RestartAsked>>,
 }
+
+/// Somebody asks that the daemon be replaced.
+#[derive(Debug)]
+pub struct RestartAsked {
+    /// Answered once it is known whether that can be done; if so, it begins after the answer.
+    pub answer: oneshot::Sender<Result<Restarting, Refusal>>,
+}
+
+/// 4: one is enough, and the others hear the same.
+const RESTARTS_MAX: usize = 4;
 
 impl Daemon {
     /// Starts them on the current arbiter, and the sessions that were taken over. Nothing is
@@ -60,6 +71,7 @@ impl Daemon {
         registry.do_send(Meet(peers));
         let holds = Arc::new(AtomicU64::new(1));
         let draining = Arc::new(watch::Sender::new(false));
+        let (restarts, asked) = mpsc::channel(RESTARTS_MAX);
         let handle = DaemonHandle {
             registry,
             status,
@@ -67,6 +79,7 @@ impl Daemon {
             store: ports.store.clone(),
             holds,
             draining,
+            restarts,
         };
         let keepers = taken.iter().map(|taken| &taken.adopted.running.keeper);
         let adopted = keepers.cloned().collect();
@@ -84,7 +97,17 @@ impl Daemon {
             queued: recovered.queued,
             left_running,
             adopted,
+            restarts: Some(asked),
         }
+    }
+
+    /// Requests to replace the daemon, for whoever can do that. Unless somebody takes them they
+    /// are refused.
+    ///
+    /// # Panics
+    /// When they were taken before.
+    pub fn restarts(&mut self) -> mpsc::Receiver<RestartAsked> {
+        self.restarts.take().expect("they are taken once")
     }
 
     /// Ends what an earlier daemon left running and this one did not take over, before anything
@@ -133,6 +156,7 @@ pub struct DaemonHandle {
     store: Arc<dyn Store>,
     holds: Arc<AtomicU64>,
     draining: Arc<watch::Sender<bool>>,
+    restarts: mpsc::Sender<RestartAsked>,
 }
 
 impl DaemonHandle {
@@ -304,6 +328,24 @@ impl DaemonHandle {
         self.draining.send_replace(true);
         // A registry that is gone has drained.
         let _gone = self.registry.send(Drain).await;
+    }
+
+    /// Has the daemon replaced by the program it was started from, as that is now: backends live
+    /// on, and the next daemon goes on with them. Returns when it begins.
+    ///
+    /// # Errors
+    /// `CannotRestart`, and nothing has changed; `Draining`.
+    pub async fn restart(&self) -> Result<Restarting, Refusal> {
+        let cannot = || Refusal::CannotRestart {
+            detail: "this daemon is part of another program".to_owned(),
+        };
+        let (answer, answered) = oneshot::channel();
+        let asked = self.restarts.try_send(RestartAsked { answer });
+        asked.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Refusal::Draining,
+            mpsc::error::TrySendError::Closed(_) => cannot(),
+        })?;
+        answered.await.unwrap_or(Err(Refusal::Draining))
     }
 
     /// Closes admission in one step and leaves every session to the next daemon: backends live on,

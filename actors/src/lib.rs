@@ -33,5 +33,5 @@ mod tests;
 
 pub use bus::EventStream;
 pub use adopt::Recovery;
-pub use handle::{Daemon, DaemonHandle};
+pub use handle::{Daemon, DaemonHandle, RestartAsked};
 pub use hold::HoldGuard;

@@ -416,11 +416,16 @@ impl Handler<LetBackendsGo> for RegistryActor {
     fn handle(&mut self, _: LetBackendsGo, _: &mut Context<Self>) -> Self::Result {
         let backends = self.ports.backends.suspend();
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
+        let store = self.ports.store.clone();
         Box::pin(async move {
             backends.await;
             for session in sessions {
                 // One that is gone has dealt with everything.
                 let _gone = session.send(Fence).await;
+            }
+            // Answered once all that was written before is on the disk.
+            if let Err(error) = store.put_at_rest(Vec::new()).await {
+                tracing::error!(%error, "the last writes may not have reached the disk");
             }
         })
     }

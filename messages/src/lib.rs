@@ -53,5 +53,5 @@ pub use status::{
 pub use time::{Limit, MonoTime, WallTime, millis};
 pub use wire::{
     AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewMessage, NewSession, PROBLEM_JSON,
-    ProblemBody, ProblemClass, Sent, WakeSession,
+    ProblemBody, ProblemClass, Restarting, Sent, WakeSession,
 };

@@ -127,6 +127,7 @@ fn serve(globals: &Globals, args: &ServeArgs) -> ExitCode {
         paths,
         listen: args.listen.clone(),
     })
+    .own_process()
     .run()
 }
 

@@ -138,6 +138,7 @@ impl Paths {
     pub fn create(&self) -> Result<(), PathsError> {
         make_private(&self.state_dir)?;
         make_private(&self.runtime_dir)?;
+        make_private(&self.keepers())?;
         self.check()
     }
 
@@ -147,13 +148,21 @@ impl Paths {
     /// When one is somebody else's, or others may write into it.
     pub fn check(&self) -> Result<(), PathsError> {
         check_own(&self.state_dir)?;
-        check_own(&self.runtime_dir)
+        check_own(&self.runtime_dir)?;
+        check_own(&self.keepers())
     }
 
     /// Where the lock is that lets one of several starters start the daemon.
     #[must_use]
     pub fn start_lock(&self) -> PathBuf {
         self.runtime_dir.join("start.lock")
+    }
+
+    /// Where keepers listen for the next daemon. Beside the state, because that is what the next
+    /// daemon has in common with this one.
+    #[must_use]
+    pub fn keepers(&self) -> PathBuf {
+        self.state_dir.join("keepers")
     }
 
     /// Where a daemon without a terminal writes.
