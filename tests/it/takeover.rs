@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
+use drowse_client::EventsQuery;
 use drowse_messages::{ExitStatus, MessageState, Reason, SessionEvent, SessionState};
 use drowse_tests::{ProcIdentity, TestDaemon, daemon, wait_until};
 use nix::sys::signal::Signal;
@@ -15,6 +16,10 @@ fn until_gate(daemon: &TestDaemon) -> String {
 
 fn open_gate(daemon: &TestDaemon) {
     fs::write(daemon.path("gate"), "").expect("the folder is ours");
+}
+
+fn is_notice(event: &SessionEvent) -> bool {
+    matches!(event, SessionEvent::Notice { .. })
 }
 
 fn starts(daemon: &TestDaemon) -> usize {
@@ -141,35 +146,108 @@ fn two_deaths_in_a_row_interrupt_nothing() {
     assert_eq!((daemon.agent(&id), starts(&daemon)), (agent, 1));
 }
 
-/// Behaviour 88, D41: `drowse restart` in mid-turn, with output streaming: the same processes, the
-/// daemon's pid too, and every byte of the answer.
+/// Behaviour 88, D41: `drowse restart` in mid-turn, in the middle of a line: the same processes,
+/// the daemon's pid too, and every byte of what the agent says.
 #[test]
 fn a_restart_keeps_turns_and_every_byte_of_them() {
     let daemon = daemon!("restart").limit("idle_after", "1h").start();
     let [streaming, resting] = ["fake"; 2].map(|agent| daemon.open(agent));
     daemon.say(&resting, "FAKE:say one");
-    let message = daemon.post(&streaming, "FAKE:slow 2\nFAKE:say done");
-    daemon.fake().wait_events("turn", 2);
+    let text = "half of this \u{1f980} came before, the rest after";
+    let gate = daemon.path("gate");
+    let prompt = format!("FAKE:split {} {text}\nFAKE:say done", gate.display());
+    let message = daemon.post(&streaming, &prompt);
+    daemon.fake().wait_events("split", 1);
     let (me, agent) = (daemon.identity(), daemon.agent(&streaming));
     let output = daemon.run(&["restart"]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{output:?}");
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(said, format!("{version} -> {version}, 2 sessions kept\n"));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        format!("{version} -> {version}, 2 sessions kept\n")
+    );
     assert_eq!((daemon.identity(), daemon.agent(&streaming)), (me, agent));
-    let answer = daemon.settled(message);
-    assert_eq!(answer.state, MessageState::Answered, "{answer:?}");
-    let ticks: String = (0..20).map(|tick| format!("tick{tick} ")).collect();
-    assert!(answer.answer.starts_with(&ticks), "{}", answer.answer);
-    assert!(
-        answer.answer.ends_with("SAID done (user turns seen: 1)"),
-        "{}",
-        answer.answer
+    let output = daemon.get(async |client| {
+        let mut events = client.events(&EventsQuery::default()).await?;
+        open_gate(&daemon);
+        loop {
+            let event = events.next().await?.expect("the daemon runs");
+            if let SessionEvent::Output { text, message } = event.what {
+                return Ok((text, message));
+            }
+        }
+    });
+    assert_eq!(output, (text.to_owned(), Some(message)));
+    assert_eq!(
+        daemon.settled(message).answer,
+        "SAID done (user turns seen: 1)"
     );
     assert_eq!(starts(&daemon), 2);
-    let is_restarting = |event: &SessionEvent| matches!(event, SessionEvent::Adopted { .. });
-    assert_eq!(daemon.count(&streaming, is_restarting), 1);
+    let is_adopted = |event: &SessionEvent| matches!(event, SessionEvent::Adopted { .. });
+    assert_eq!(daemon.count(&streaming, is_adopted), 1);
+    assert_eq!(daemon.count(&streaming, is_notice), 0);
     daemon.fake().assert_never_two();
+}
+
+/// D39, D41: a line that was cut in two by the death of a daemon is passed over, and the turn is
+/// answered.
+#[test]
+fn half_a_line_of_a_dead_daemon_is_passed_over() {
+    let mut daemon = daemon!("half").limit("idle_after", "1h").start();
+    let id = daemon.open("fake");
+    let gate = daemon.path("gate");
+    let prompt = format!("FAKE:split {} lost\nFAKE:say done", gate.display());
+    let message = daemon.post(&id, &prompt);
+    daemon.fake().wait_events("split", 1);
+    // Its half of the line is read once what it says of the start was.
+    daemon.wait_state(&id, SessionState::Working);
+    daemon.kill9();
+    daemon.restart();
+    open_gate(&daemon);
+    assert_eq!(
+        daemon.settled(message).answer,
+        "SAID done (user turns seen: 1)"
+    );
+    assert_eq!(starts(&daemon), 1);
+}
+
+/// Behaviours 60, 88: a restart while a session starts undoes the start, and while one is being
+/// released lets that come to its end; what waits is delivered by the next daemon.
+#[test]
+fn a_restart_undoes_starts_and_completes_releases() {
+    let daemon = daemon!("undone").limit("idle_after", "1h").start();
+    let starting = daemon.open_behaving("fake", &[("start_delay_ms", "600")]);
+    let releasing = daemon.open_behaving("fake", &[("ignore_eof", "true")]);
+    daemon.say(&releasing, "FAKE:say one");
+    let waiting = daemon.post(&starting, "FAKE:say two");
+    daemon.wait_state(&starting, SessionState::Starting);
+    daemon.get(async |client| client.release(&releasing).await);
+    let output = daemon.run(&["restart", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(told["kept"], 0, "{told}");
+    let report = daemon.wait_state(&releasing, SessionState::Released);
+    assert_eq!(report.end.map(|end| end.reason), Some(Reason::Manual));
+    assert_eq!(
+        daemon.settled(waiting).answer,
+        "SAID two (user turns seen: 1)"
+    );
+    daemon.fake().assert_never_two();
+}
+
+/// A program that will not do is refused, and nothing changes; so is a restart that would end the
+/// agents.
+#[test]
+fn a_restart_that_would_fail_is_refused() {
+    let config = "[server]\norphan_grace = \"off\"\n";
+    let daemon = daemon!("refused").config(config).start();
+    let id = daemon.open("fake");
+    daemon.say(&id, "FAKE:say one");
+    let output = daemon.run(&["restart"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("orphan_grace is off"), "{said}");
+    daemon.say(&id, "FAKE:say two");
 }
 
 /// The keeper that a message had no time to be written down with is found by its socket.
