@@ -254,6 +254,7 @@ impl DaemonBuilder {
         let config = Arc::new(Shared::load(sources)?);
         options.paths.create()?;
         let lock = StateLock::take(&options.paths.state_dir, &options.paths.socket)?;
+        options.paths.create_keepers()?;
         raise_descriptor_limit();
         // A daemon inside somebody's folder would keep it from being removed (D26).
         std::env::set_current_dir("/").map_err(system("leave the working folder"))?;

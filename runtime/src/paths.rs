@@ -138,7 +138,6 @@ impl Paths {
     pub fn create(&self) -> Result<(), PathsError> {
         make_private(&self.state_dir)?;
         make_private(&self.runtime_dir)?;
-        make_private(&self.keepers())?;
         self.check()
     }
 
@@ -148,7 +147,16 @@ impl Paths {
     /// When one is somebody else's, or others may write into it.
     pub fn check(&self) -> Result<(), PathsError> {
         check_own(&self.state_dir)?;
-        check_own(&self.runtime_dir)?;
+        check_own(&self.runtime_dir)
+    }
+
+    /// Makes the folder in which keepers listen, inside the state folder that is there, and checks
+    /// it.
+    ///
+    /// # Errors
+    /// As [`Paths::create`].
+    pub fn create_keepers(&self) -> Result<(), PathsError> {
+        make_private(&self.keepers())?;
         check_own(&self.keepers())
     }
 

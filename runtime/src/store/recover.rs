@@ -16,7 +16,7 @@ use rusqlite::{Connection, params};
 
 use super::log;
 use super::sessions::{running_of, state_of};
-use super::sql::{Fault, json, number, session_id, unsigned};
+use super::sql::{Fault, json, key_of, number, session_id, unsigned};
 
 /// What is kept as the answer of a message that was in flight.
 const IN_FLIGHT: &str =
@@ -24,7 +24,7 @@ const IN_FLIGHT: &str =
 
 /// Puts at rest what an earlier daemon left and nobody can take over, and says what there is.
 pub(super) fn recover(conn: &Connection, now: WallTime) -> Result<Recovered, Fault> {
-    drop_unreadable(conn)?;
+    drop_unreadable(conn, now)?;
     let awake = names(|state| !at_rest(state));
     let adoptable = is_adoptable();
     let ids = conn
@@ -47,7 +47,7 @@ pub(super) fn put_at_rest(
     now: WallTime,
 ) -> Result<Recovered, Fault> {
     for session in sessions {
-        put_one_at_rest(conn, number(session.as_u64()), now)?;
+        put_one_at_rest(conn, key_of(*session), now)?;
     }
     found(conn)
 }
@@ -177,13 +177,14 @@ fn left_running(conn: &Connection) -> Result<Vec<(SessionId, Running)>, Fault> {
 
 /// A record of processes that cannot be trusted is dropped from its row, which says so, because no
 /// process may be signalled on its word.
-fn drop_unreadable(conn: &Connection) -> Result<(), Fault> {
+fn drop_unreadable(conn: &Connection, now: WallTime) -> Result<(), Fault> {
     let records = conn
         .prepare("SELECT id, running FROM sessions WHERE running IS NOT NULL")?
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
     for (id, record) in records {
         if running_of(&record).is_err() {
+            put_one_at_rest(conn, id, now)?;
             drop_record(conn, id)?;
         }
     }
