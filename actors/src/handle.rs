@@ -11,7 +11,8 @@ use std::time::Duration;
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
     Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order,
-    Refusal, Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
+    Refusal, Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
+    StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 

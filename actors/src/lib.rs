@@ -31,7 +31,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use bus::EventStream;
 pub use adopt::Recovery;
+pub use bus::EventStream;
 pub use handle::{Daemon, DaemonHandle, RestartAsked};
 pub use hold::HoldGuard;

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    Accepted, Adopted, BootedIdentity, Conversation, Event, Incarnation, LimitOverrides, Limits, MessageId,
-    MessageState, MonoTime, Name, ProcIdentity, Profile, Progress, ReapReport, ReapRequest, Recipe,
-    Running, SavedMessage, SavedSession, SendMessage, SessionId, SessionState, Usage, WallTime,
+    Accepted, Adopted, BootedIdentity, Conversation, Event, Incarnation, LimitOverrides, Limits,
+    MessageId, MessageState, MonoTime, Name, ProcIdentity, Profile, Progress, ReapReport,
+    ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId, SessionState,
+    Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;

@@ -4,8 +4,9 @@
 use actix::Message;
 
 use crate::{
-    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
-    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster, TreeEmptied,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched,
+    MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster,
+    TreeEmptied,
 };
 
 macro_rules! facts {

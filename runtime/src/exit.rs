@@ -107,7 +107,7 @@ impl Exit {
             "ambiguous" | "invalid" | "unknown_agent" => Self::Usage,
             "name_taken" | "not_running" | "not_pending" | "session_failed" | "cannot_restart" => {
                 Self::Error
-            },
+            }
             _ => match (problem.status, problem.class) {
                 (401, _) => Self::Auth,
                 (403, _) => Self::Denied,

@@ -46,7 +46,9 @@ impl Successor {
         let running = fs::read_link(RUNNING)?;
         let named = args.first().and_then(|name| file_of(name));
         // A link is followed anew: it may lead to the next release by then.
-        let program = named.filter(|named| is_same(named, &running)).unwrap_or(running);
+        let program = named
+            .filter(|named| is_same(named, &running))
+            .unwrap_or(running);
         Ok(Self {
             program,
             args,
@@ -106,10 +108,7 @@ impl Successor {
             Some((name, args)) => (name.as_os_str(), args),
             None => (OsStr::new("drowse"), &[][..]),
         };
-        Command::new(program)
-            .arg0(name)
-            .args(args)
-            .exec()
+        Command::new(program).arg0(name).args(args).exec()
     }
 }
 
@@ -139,7 +138,11 @@ fn file_of(name: &OsStr) -> Option<PathBuf> {
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
-    let file = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let file = |path: &Path| {
+        fs::metadata(path)
+            .map(|found| (found.dev(), found.ino()))
+            .ok()
+    };
     file(one).is_some_and(|one| Some(one) == file(other))
 }
 

@@ -49,7 +49,10 @@ fn after_a_kill_the_next_daemon_goes_on_with_every_session() {
     open_gate(&daemon);
     daemon.restart();
 
-    assert_eq!(daemon.settled(in_flight).answer, "SAID through (user turns seen: 2)");
+    assert_eq!(
+        daemon.settled(in_flight).answer,
+        "SAID through (user turns seen: 2)"
+    );
     let now: Vec<ProcIdentity> = [&working, &waiting, &asking]
         .iter()
         .map(|id| daemon.agent(id))

@@ -198,7 +198,9 @@ impl Registry {
             Input::Drain => self.drain(&mut fx),
         }
         self.grant(&mut fx);
-        if self.mode == Mode::Suspending && self.present.keys().all(|id| self.suspended.contains(id)) {
+        if self.mode == Mode::Suspending
+            && self.present.keys().all(|id| self.suspended.contains(id))
+        {
             fx.push(Effect::Suspended);
         }
         if self.mode == Mode::Draining && self.present.is_empty() {

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use actix::Recipient;
 use drowse_messages::{
-    Activity, ActivityKind, Adopted, AgentStatus, BootedIdentity, Conversation, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, ProcIdentity, Running, SessionId,
-    StatusChanged, TurnEnded, TurnOutcome,
+    Activity, ActivityKind, Adopted, AgentStatus, BootedIdentity, Conversation, Delivered,
+    DeliveryResult, ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, ProcIdentity,
+    Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
 

@@ -46,7 +46,11 @@ async fn end_one(socket: &Path) -> Option<String> {
         }
     };
     let ended = tokio::time::timeout(END_MAX, gone).await.is_ok();
-    let how = if ended { "ended" } else { "still ending its tree" };
+    let how = if ended {
+        "ended"
+    } else {
+        "still ending its tree"
+    };
     Some(format!("keeper {keeper}, {how}"))
 }
 

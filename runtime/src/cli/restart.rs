@@ -43,7 +43,10 @@ pub(crate) async fn run(
     let Some(status) = next_daemon(client, begun).await else {
         let seconds = RESTART_MAX.as_secs();
         let text = format!("the new daemon did not take requests within {seconds} s");
-        let log = format!("if it was started by a verb, {} says why", paths.serve_log().display());
+        let log = format!(
+            "if it was started by a verb, {} says why",
+            paths.serve_log().display()
+        );
         return Err(Failure::new(Exit::Timeout, text).with(&log));
     };
     let restarted = Restarted {

@@ -9,7 +9,7 @@ use drowse_actors::ports::Page;
 use drowse_actors::{DaemonHandle, EventStream};
 use drowse_messages::{
     Accepted, Event, MessageId, OpenSession, Order, Refusal, Restarting, SavedMessage, SendMessage,
-    SessionId,    SessionPage, SessionReport, StatusReport,
+    SessionId, SessionPage, SessionReport, StatusReport,
 };
 use futures_util::future::LocalBoxFuture;
 

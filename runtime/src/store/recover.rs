@@ -107,11 +107,12 @@ fn put_one_at_rest(conn: &Connection, id: i64, now: WallTime) -> Result<(), Faul
             "SELECT state, incarnation > 0, running IS NOT NULL FROM sessions WHERE id = ?1",
         )?
         .query_row([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let mid_turn = match state_of(&state)? {
-        SessionState::Working | SessionState::NeedsYou => true,
-        state if at_rest(state) && in_flight == 0 => return Ok(()),
-        _ => in_flight > 0,
-    };
+    let state = state_of(&state)?;
+    if at_rest(state) && in_flight == 0 {
+        return Ok(());
+    }
+    let was_working = matches!(state, SessionState::Working | SessionState::NeedsYou);
+    let mid_turn = was_working || in_flight > 0;
     let state = if mid_turn {
         SessionState::Interrupted
     } else if launched || running {
@@ -147,11 +148,14 @@ fn ended(mid_turn: bool) -> EndReport {
 fn adoptable(conn: &Connection) -> rusqlite::Result<Vec<(SessionId, Vec<MessageId>)>> {
     let condition = is_adoptable();
     let ids = conn
-        .prepare(&format!("SELECT id FROM sessions WHERE {condition} ORDER BY id"))?
+        .prepare(&format!(
+            "SELECT id FROM sessions WHERE {condition} ORDER BY id"
+        ))?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
-    let mut delivered = conn
-        .prepare("SELECT id FROM messages WHERE session = ?1 AND state = 'delivered' ORDER BY id")?;
+    let mut delivered = conn.prepare(
+        "SELECT id FROM messages WHERE session = ?1 AND state = 'delivered' ORDER BY id",
+    )?;
     ids.into_iter()
         .map(|id| {
             let messages = delivered.query_map([id], |row| Ok(MessageId(unsigned(row.get(0)?))))?;

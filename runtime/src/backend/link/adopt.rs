@@ -188,8 +188,14 @@ fn fates(left: &Left, checkpoint: &mut Checkpoint, adopted: &mut Adopted) {
     let is_open = |message: &MessageId| left.delivered.contains(message);
     let about = &mut checkpoint.about;
     about.in_flight = about.in_flight.filter(is_open);
-    let waiting = checkpoint.outbox.iter().find_map(|piece| piece.measures().2);
-    let answered = about.answered.as_ref().filter(|(message, _)| is_open(message));
+    let waiting = checkpoint
+        .outbox
+        .iter()
+        .find_map(|piece| piece.measures().2);
+    let answered = about
+        .answered
+        .as_ref()
+        .filter(|(message, _)| is_open(message));
     if let Some((_, ended)) = answered {
         adopted.statuses.push(AgentStatus::TurnEnded(ended.clone()));
     }

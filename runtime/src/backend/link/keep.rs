@@ -62,7 +62,9 @@ impl Link {
     }
 
     pub(super) fn is_keeper_behind(&self) -> bool {
-        self.keeper.as_ref().is_some_and(|keeper| keeper.is_behind())
+        self.keeper
+            .as_ref()
+            .is_some_and(|keeper| keeper.is_behind())
     }
 
     /// What the next daemon must know, without what it could hear itself.

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use drowse_actors::ports::Page;
 use drowse_messages::{
     Accepted, Event, MessageId, MessageState, OpenSession, Order, Profile, Progress, Refusal,
-    Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage, SessionReport,
-    StatusReport, WallTime,
+    Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage,
+    SessionReport, StatusReport, WallTime,
 };
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;

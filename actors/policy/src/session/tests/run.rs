@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick, Incarnation,
-    LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress, ReapReport,
-    SessionId, SessionState, StartGranted, StatusChanged, Suspend, TaskRoster, TreeEmptied,
-    TurnOutcome, Wake,
+    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick,
+    Incarnation, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress,
+    ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Suspend, TaskRoster,
+    TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -214,7 +214,10 @@ impl Run {
                 in_flight,
                 unknown,
                 tasks: Some(Vec::new()),
-                statuses: works.then_some(AgentStatus::TurnStarted).into_iter().collect(),
+                statuses: works
+                    .then_some(AgentStatus::TurnStarted)
+                    .into_iter()
+                    .collect(),
             }
             .into(),
         )
