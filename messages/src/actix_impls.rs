@@ -4,8 +4,9 @@
 use actix::Message;
 
 use crate::{
-    Activity, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
-    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched,
+    MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster,
+    TreeEmptied,
 };
 
 macro_rules! facts {
@@ -15,6 +16,6 @@ macro_rules! facts {
 }
 
 facts! {
-    Activity, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
-    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
+    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster, TreeEmptied,
 }

@@ -49,6 +49,7 @@ pub(super) fn configure(app: &mut ServiceConfig) {
     .service(get_only("/metrics", web::get().to(scrape)))
     .service(get_only("/v1/status", web::get().to(status)))
     .service(get_only("/v1/events", web::get().to(events)))
+    .service(post_only("/v1/restart", web::post().to(restart)))
     .service(get_only("/v1/messages/{message}", web::get().to(message)))
     .service(
         web::resource("/v1/sessions")
@@ -144,6 +145,10 @@ async fn scrape(context: Data<Context>) -> Answered {
 
 async fn status(context: Data<Context>) -> Answered {
     Ok(HttpResponse::Ok().json(current_status(&context).await?))
+}
+
+async fn restart(context: Data<Context>) -> Answered {
+    Ok(HttpResponse::Accepted().json(context.daemon.restart().await?))
 }
 
 async fn current_status(context: &Context) -> Result<StatusReport, Problem> {

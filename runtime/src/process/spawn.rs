@@ -78,18 +78,6 @@ pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// Makes this process inherit what a keeper leaves behind that was killed from outside, so that its
-/// tree stays below the daemon, where it is found, instead of going to init. Children that are
-/// inherited so are collected like keepers: by their pid, by whoever ends them.
-///
-/// For the whole process and not inherited by what it starts; to be called once, by a daemon.
-///
-/// # Errors
-/// The kernel does not know the call (Linux before 3.4).
-pub fn adopt_orphans() -> io::Result<()> {
-    Ok(nix::sys::prctl::set_child_subreaper(true)?)
-}
-
 /// Starts a keeper; its control socket is returned with it. Blocks until the program runs
 /// (about 0.2 ms).
 ///

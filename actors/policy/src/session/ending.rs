@@ -140,6 +140,11 @@ impl Ending {
         self.turn.as_ref().and_then(Turn::message)
     }
 
+    /// The next daemon decides what follows.
+    pub(super) fn suspend(&mut self) {
+        self.purpose.suspend();
+    }
+
     pub(super) fn deadline(&self) -> MonoTime {
         self.awaited.unwrap_or(self.until)
     }
@@ -171,6 +176,8 @@ impl Ending {
             Input::TaskRoster(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
+            | Input::Adopted(_)
+            | Input::Suspend(_)
             | Input::LimitsChanged(_) => {}
         }
         if self.rung == Rung::Farewell && (self.is_told() || cx.now >= self.until) {

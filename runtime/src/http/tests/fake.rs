@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use drowse_actors::ports::Page;
 use drowse_messages::{
     Accepted, Event, MessageId, MessageState, OpenSession, Order, Profile, Progress, Refusal,
-    SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage, SessionReport,
-    StatusReport, WallTime,
+    Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage,
+    SessionReport, StatusReport, WallTime,
 };
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
@@ -118,6 +118,16 @@ impl Front for Fake {
             world.sessions.push(report.clone());
             world.opened.push(open);
             Ok(report)
+        })
+    }
+
+    fn restart(&self) -> Answer<'_, Restarting> {
+        Box::pin(async move {
+            self.refusal()?;
+            Ok(Restarting {
+                from: "1".to_owned(),
+                to: "2".to_owned(),
+            })
         })
     }
 

@@ -44,6 +44,12 @@ pub(super) enum What {
     },
     Exit,
     Limits(Limits),
+    /// The daemon ends, prepared for it or not, and the next one finds what it left.
+    Next {
+        prepared: bool,
+        /// The backend says which message it works on.
+        known: bool,
+    },
     /// A fact that may be anything, of this launch or of an older one.
     Lie {
         fact: Lie,
@@ -143,6 +149,7 @@ fn whats() -> impl Strategy<Value = What> {
         2 => any::<bool>().prop_map(|ours| What::Activity { ours }),
         1 => Just(What::Exit),
         1 => limits().prop_map(What::Limits),
+        2 => any::<[bool; 2]>().prop_map(|[prepared, known]| What::Next { prepared, known }),
         3 => (lies(), any::<bool>()).prop_map(|(fact, stale)| What::Lie { fact, stale }),
     ]
 }
