@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
+    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
     SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
 use tokio::sync::watch;
@@ -29,8 +29,11 @@ use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
 pub struct Daemon {
     handle: DaemonHandle,
     ports: Ports,
-    queued: Vec<SessionId>,
+    /// Sessions with messages that wait, and such as keep something.
+    wanted: Vec<SessionId>,
     left_running: Vec<SessionId>,
+    /// Keepers above what is kept.
+    retired: Vec<BootedIdentity>,
 }
 
 impl Daemon {
@@ -65,11 +68,17 @@ impl Daemon {
             .into_iter()
             .map(|(id, _)| id)
             .collect();
+        let (mut wanted, mut retired) = (recovered.queued, Vec::new());
+        for (id, keepers) in recovered.keeping {
+            wanted.push(id);
+            retired.extend(keepers);
+        }
         Self {
             handle,
             ports,
-            queued: recovered.queued,
+            wanted,
             left_running,
+            retired,
         }
     }
 
@@ -82,7 +91,7 @@ impl Daemon {
                 Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
             }
         }
-        for found in trees.sweep(Vec::new()).await {
+        for found in trees.sweep(self.retired.clone()).await {
             tracing::warn!("left behind by an earlier daemon: {found}");
         }
     }
@@ -96,7 +105,7 @@ impl Daemon {
     /// Takes requests, and delivers the messages that were accepted by an earlier daemon.
     pub fn serve(self) {
         self.handle.registry.do_send(Serve {
-            queued: self.queued,
+            wanted: self.wanted,
         });
     }
 }
@@ -105,7 +114,7 @@ impl Daemon {
 #[derive(Clone, Debug)]
 pub struct DaemonHandle {
     registry: Addr<RegistryActor>,
-    status: Addr<StatusActor>,
+    pub(crate) status: Addr<StatusActor>,
     bus: Addr<BusActor>,
     store: Arc<dyn Store>,
     holds: Arc<AtomicU64>,
@@ -291,7 +300,7 @@ impl DaemonHandle {
     }
 }
 
-fn flat<T>(answer: Result<Result<T, Refusal>, MailboxError>) -> Result<T, Refusal> {
+pub(crate) fn flat<T>(answer: Result<Result<T, Refusal>, MailboxError>) -> Result<T, Refusal> {
     // The core actors outlive everything but the daemon's end.
     answer.unwrap_or(Err(Refusal::Draining))
 }

@@ -18,6 +18,7 @@
 pub mod bus;
 pub mod handle;
 pub mod hold;
+pub mod keep;
 mod leftover;
 pub mod ports;
 pub mod reaper;
@@ -33,3 +34,4 @@ mod tests;
 pub use bus::EventStream;
 pub use handle::{Daemon, DaemonHandle};
 pub use hold::HoldGuard;
+pub use keep::KeepWish;

@@ -4,7 +4,7 @@
 use actix::Message;
 
 use crate::{
-    Activity, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
+    Activity, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued,
     ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
 };
 
@@ -15,6 +15,6 @@ macro_rules! facts {
 }
 
 facts! {
-    Activity, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
+    Activity, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued,
     ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, LaunchFailed,
-    Launched, Limits, MessageId, MessageQueued, MessageState, Order, Progress, ReapReport,
+    Activity, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, Kept, KeptEnded,
+    LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order, Progress, ReapReport,
     ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, TaskRoster, TreeEmptied,
 };
 
@@ -37,6 +37,8 @@ pub enum Input {
     TreeEmptied(TreeEmptied),
     /// The reaper took a step.
     ReapReport(ReapReport),
+    /// Nothing is left below a retired keeper.
+    KeptEnded(KeptEnded),
     /// The configuration changed.
     LimitsChanged(Limits),
 }
@@ -55,7 +57,8 @@ input_from! {
     Activity(Activity), StatusChanged(StatusChanged), TaskRoster(TaskRoster), IdleTick(IdleTick),
     Order(Order), MessageQueued(MessageQueued), Delivered(Delivered), StartGranted(StartGranted),
     Launched(Launched), LaunchFailed(LaunchFailed), ChildExited(ChildExited),
-    TreeEmptied(TreeEmptied), ReapReport(ReapReport), LimitsChanged(Limits),
+    TreeEmptied(TreeEmptied), ReapReport(ReapReport), KeptEnded(KeptEnded),
+    LimitsChanged(Limits),
 }
 
 /// What a live backend is told.
@@ -81,6 +84,12 @@ pub enum BackendOrder {
     Close,
     /// The tree is verified empty: let the keeper go and forget the backend.
     Dismiss,
+    /// Only what is kept is left: the keeper stays above it until that ends, which is answered by
+    /// `KeptEnded`, or until it is dismissed.
+    Retire {
+        /// When the keeper is to end it should nobody else; `None`: never.
+        until: Option<Duration>,
+    },
 }
 
 /// What a session wants done.
@@ -108,6 +117,9 @@ pub enum Effect {
         /// What.
         order: BackendOrder,
     },
+    /// Hear of a retired keeper that an earlier daemon left. Answered by `KeptEnded`, at once when
+    /// it is gone.
+    Watch(Box<Kept>),
     /// Tell the reaper. Answered by `ReapReport`, exactly once.
     Reap(ReapRequest),
     /// Write down what became of a message.

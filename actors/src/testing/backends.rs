@@ -11,7 +11,7 @@ use std::sync::Arc;
 use actix::Recipient;
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, BootedIdentity, Conversation, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, ProcIdentity, Running, SessionId,
+    ExitStatus, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId, ProcIdentity, Running, SessionId,
     StatusChanged, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
@@ -287,6 +287,15 @@ impl Backends for FakeBackends {
             | BackendOrder::Answer { .. }
             | BackendOrder::Withdraw { .. }
             | BackendOrder::Dismiss => {}
+            BackendOrder::Retire { .. } => self.trees.retire(agent.running.keeper.process),
+        }
+    }
+
+    fn watch(&self, _: SessionId, kept: Kept, facts: Recipient<Facts>) {
+        self.note(&format!("watch {}", kept.incarnation));
+        if !self.trees.watch(kept.running.keeper.process, facts.clone()) {
+            let incarnation = kept.incarnation;
+            facts.do_send(Facts(vec![KeptEnded { incarnation }.into()]));
         }
     }
 }
@@ -299,5 +308,6 @@ fn in_words(order: &BackendOrder) -> String {
         BackendOrder::Withdraw { id } => format!("withdraw {id}"),
         BackendOrder::Close => "close".to_owned(),
         BackendOrder::Dismiss => "dismiss".to_owned(),
+        BackendOrder::Retire { until } => format!("retire {until:?}"),
     }
 }

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, MessageId,
+    AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, KeepRule, MessageId,
     MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep, Running,
     SessionEvent, Survivor,
 };
@@ -20,7 +20,7 @@ use drowse_messages::{
 use super::live::Live;
 use super::purpose::Purpose;
 use super::turn::{self, Turn};
-use super::{Cx, Phase, orders};
+use super::{Cx, Phase, keep, orders};
 use crate::effect::{BackendOrder, Effect, Input};
 
 /// How long a teardown waits for its snapshot. 5 s: measuring memory is slow on a busy machine,
@@ -33,7 +33,7 @@ pub const STUCK_RETRY_AFTER: Duration = Duration::from_secs(30);
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// How long the reaper may take over an answer before the ladder goes on without it. 20 s: above
 /// the reaper's own bound, so this is a last resort.
-const REAP_ANSWER_MAX: Duration = Duration::from_secs(20);
+pub(super) const REAP_ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Where on the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub(super) struct Ending {
     reaped: Vec<ProcReport>,
     survivors: Vec<Survivor>,
     stderr_tail: String,
+    /// What is kept of it; `None` until a snapshot said what there is.
+    kept: Option<Vec<ProcReport>>,
 }
 
 impl Ending {
@@ -122,6 +124,7 @@ impl Ending {
             reaped: Vec::new(),
             survivors: Vec::new(),
             stderr_tail: String::new(),
+            kept: None,
         });
         ending.reap(Rung::Snapshot, ReapStep::Snapshot, SNAPSHOT_MAX, cx);
         ending
@@ -162,8 +165,9 @@ impl Ending {
             Input::Delivered(delivered) => self.on_delivered(*delivered, cx),
             Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
             Input::MessageQueued(_) => self.purpose.note_message(),
-            // Its tasks end with it. The rest speaks of starts.
+            // Its tasks end with it. The rest speaks of starts, and of other trees.
             Input::TaskRoster(_)
+            | Input::KeptEnded(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
             | Input::LimitsChanged(_) => {}
@@ -235,14 +239,18 @@ impl Ending {
             Order::Wake(wake) => self.purpose.wake(wake.fresh),
             Order::Answer(answer) => orders::refuse_answer(answer, cx),
             Order::LiftHold(_) => {}
+            Order::Keep(wanted) => keep::ask(wanted, false, self.state(), cx),
             Order::Interrupt(_) | Order::TakeHold(_) => {
-                let state = if self.purpose.is_release() {
-                    "releasing"
-                } else {
-                    "stopping"
-                };
-                orders::refuse_not_running(state, cx);
+                orders::refuse_not_running(self.state(), cx);
             }
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        if self.purpose.is_release() {
+            "releasing"
+        } else {
+            "stopping"
         }
     }
 
@@ -327,9 +335,45 @@ impl Ending {
             incarnation: cx.common.incarnation,
             keeper: self.running.keeper.process,
             cgroup: self.running.cgroup.clone(),
-            keep: Vec::new(),
+            keep: self.spared(cx),
             step,
         }));
+    }
+
+    /// What this rung leaves alone.
+    fn spared(&self, cx: &Cx<'_>) -> Vec<KeepRule> {
+        match &self.kept {
+            _ if !self.purpose.keeps() || !keep::has_room(cx.common) => Vec::new(),
+            Some(known) => keep::processes(known),
+            None => keep::rules(cx.common),
+        }
+    }
+
+    /// Takes note of what is kept. A step that failed names nobody, and proves nothing.
+    fn note_kept(&mut self, report: &ReapReport) {
+        let says = !report.kept.is_empty() || !report.processes.is_empty() || report.empty;
+        if !says {
+            return;
+        }
+        let before = self.kept.replace(report.kept.clone());
+        if !self.purpose.keeps() && report.kept.is_empty() {
+            self.processes.extend(before.unwrap_or_default());
+        }
+    }
+
+    /// What was left alone is to be kept no more: it is ended like the rest.
+    fn goes_back_for_kept(&mut self, cx: &mut Cx<'_>) -> bool {
+        if self.purpose.keeps() {
+            return false;
+        }
+        let kept = self.kept.take().unwrap_or_default();
+        let any = !kept.is_empty();
+        if any {
+            self.processes.extend(kept);
+            self.emptied = false;
+            self.terminate(cx);
+        }
+        any
     }
 
     fn on_report(mut self: Box<Self>, report: &ReapReport, cx: &mut Cx<'_>) -> Phase {
@@ -344,6 +388,7 @@ impl Ending {
             return Phase::Ending(self);
         }
         self.awaited = None;
+        self.note_kept(report);
         match report.step {
             ReapStep::Snapshot => self.processes.clone_from(&report.processes),
             ReapStep::Terminate => {
@@ -414,9 +459,21 @@ impl Ending {
         self.exited || self.emptied
     }
 
+    /// Those that others may miss: they listened, and are no part of the agent itself.
+    fn servers(&self) -> Vec<ProcReport> {
+        let agent = self.running.agent.process;
+        let mut servers = self.processes.clone();
+        servers.retain(|it| !it.listens.is_empty() && it.identity != agent);
+        servers
+    }
+
     /// All that can be known of the end is known.
     fn finish(mut self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
-        cx.tell(BackendOrder::Dismiss);
+        if self.goes_back_for_kept(cx) {
+            return Phase::Ending(self);
+        }
+        let left = self.kept.take().unwrap_or_default();
+        let kept = keep::retire(&self.running, &left, cx);
         if let Some(message) = self.message() {
             let why = format!(
                 "the agent ended while it worked on this: {}",
@@ -427,8 +484,11 @@ impl Ending {
         let end = EndReport {
             reason: self.purpose.reason(),
             by: self.purpose.by().clone(),
+            at: cx.common.wall,
             mid_turn: self.turn.is_some(),
             released_bytes: self.processes.iter().map(|process| process.pss_bytes).sum(),
+            servers: self.servers(),
+            kept,
             processes: std::mem::take(&mut self.processes),
             reaped: std::mem::take(&mut self.reaped),
             status: self.status,

@@ -34,7 +34,8 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
         | Input::StartGranted(_)
         | Input::Launched(_)
         | Input::LaunchFailed(_)
-        | Input::ReapReport(_) => Phase::Resting(live, rest),
+        | Input::ReapReport(_)
+        | Input::KeptEnded(_) => Phase::Resting(live, rest),
     }
 }
 

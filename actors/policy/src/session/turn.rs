@@ -79,6 +79,7 @@ pub(super) fn on(mut live: Box<Live>, turn: Turn, input: &Input, cx: &mut Cx<'_>
         | Input::Launched(_)
         | Input::LaunchFailed(_)
         | Input::ReapReport(_)
+        | Input::KeptEnded(_)
         | Input::LimitsChanged(_) => Phase::Working(live, turn),
     }
 }
