@@ -14,7 +14,7 @@ use std::sync::Arc;
 use actix::Recipient;
 use drowse_actors::ports::{Backends, Launch, Store};
 use drowse_actors::session::Facts;
-use drowse_messages::{Incarnation, LaunchFailed, SessionId};
+use drowse_messages::{Incarnation, Kept, LaunchFailed, SessionId};
 use drowse_policy::BackendOrder;
 use tokio::sync::mpsc;
 
@@ -24,11 +24,13 @@ use crate::config::find_program;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
+use retired::Retired;
 
 mod launch;
 mod lines;
 mod link;
 mod outbox;
+mod retired;
 
 /// 256 orders wait for one backend at most. Policy gives a handful for each turn.
 const ORDERS_MAX: usize = 256;
@@ -65,6 +67,7 @@ pub(crate) struct LocalBackends {
     shared: Rc<Shared>,
     buffer: ReadBuffer,
     live: Rc<RefCell<BTreeMap<SessionId, Live>>>,
+    retired: Retired,
 }
 
 impl LocalBackends {
@@ -73,6 +76,7 @@ impl LocalBackends {
             shared: Rc::new(shared),
             buffer: Rc::new(RefCell::new(vec![0; link::READ_BYTES])),
             live: Rc::default(),
+            retired: Retired::default(),
         }
     }
 }
@@ -89,11 +93,18 @@ impl Backends for LocalBackends {
             },
         );
         let (shared, live) = (self.shared.clone(), self.live.clone());
-        let buffer = self.buffer.clone();
+        let (buffer, retired) = (self.buffer.clone(), self.retired.clone());
         actix_rt::spawn(async move {
             let prepared = prepare(&shared, &launch);
             match prepared {
-                Ok(prepared) => link::run(&shared, launch, prepared, facts, inbox, buffer).await,
+                Ok(prepared) => {
+                    let heard = facts.clone();
+                    let left = link::run(&shared, launch, prepared, facts, inbox, buffer).await;
+                    if let Some(keeper) = left {
+                        let whose = (session, incarnation);
+                        retired.hold(shared.clone(), whose, keeper, heard);
+                    }
+                }
                 Err(error) => {
                     let failed = LaunchFailed {
                         incarnation,
@@ -114,6 +125,9 @@ impl Backends for LocalBackends {
     }
 
     fn order(&self, session: SessionId, incarnation: Incarnation, order: BackendOrder) {
+        if self.retired.order(session, incarnation, &order) {
+            return;
+        }
         let live = self.live.borrow();
         let Some(backend) = live
             .get(&session)
@@ -124,6 +138,10 @@ impl Backends for LocalBackends {
         if let Err(error) = backend.orders.try_send(order) {
             tracing::error!(%session, %incarnation, %error, "failed to pass an order on");
         }
+    }
+
+    fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>) {
+        self.retired.watch(self.shared.clone(), session, kept, facts);
     }
 }
 

@@ -10,6 +10,7 @@
 //! subreaper), so a walk down from the keeper finds all of it, and nothing else.
 
 pub mod control;
+pub mod find;
 pub mod keeper;
 mod launch;
 pub mod link;

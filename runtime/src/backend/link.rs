@@ -14,7 +14,7 @@ use drowse_actors::ports::{Launch, Pending, StoreError};
 use drowse_actors::session::Facts;
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, Running, StatusChanged, TaskRoster,
+    ExitStatus, Incarnation, KeptEnded, LaunchFailed, Launched, MessageId, Running, StatusChanged, TaskRoster,
     TreeEmptied,
 };
 use drowse_policy::{BackendOrder, Input};
@@ -38,7 +38,8 @@ const STDERR_KEPT_BYTES: usize = 16 * 1024;
 /// How long to wait before a delivery that the disk refused is tried again.
 const DISK_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs one backend from its launch to its dismissal.
+/// Runs one backend from its launch to its dismissal, or until only what is kept is left of it:
+/// then its keeper is returned, which stays above that.
 pub(super) async fn run(
     shared: &Shared,
     launch: Launch,
@@ -46,7 +47,7 @@ pub(super) async fn run(
     facts: Recipient<Facts>,
     orders: mpsc::Receiver<BackendOrder>,
     buffer: ReadBuffer,
-) {
+) -> Option<KeeperLink> {
     let incarnation = launch.incarnation;
     match start(shared, &launch, &prepared).await {
         Ok((keeper, agent, stdio)) => {
@@ -83,7 +84,7 @@ pub(super) async fn run(
                 buffer,
             );
             link.open();
-            link.serve(shared, orders).await;
+            return link.serve(shared, orders).await;
         }
         Err(error) => {
             let failed = LaunchFailed {
@@ -94,6 +95,7 @@ pub(super) async fn run(
             facts.do_send(Facts(vec![failed.into()]));
         }
     }
+    None
 }
 
 /// A delivery that waits for the disk.
@@ -168,7 +170,11 @@ impl Link {
         self.tell();
     }
 
-    async fn serve(&mut self, shared: &Shared, mut orders: mpsc::Receiver<BackendOrder>) {
+    async fn serve(
+        &mut self,
+        shared: &Shared,
+        mut orders: mpsc::Receiver<BackendOrder>,
+    ) -> Option<KeeperLink> {
         loop {
             match self.next(&mut orders).await {
                 Next::Keeper(Some(event)) => self.on_keeper(&event),
@@ -178,6 +184,9 @@ impl Link {
                 Next::Writable => self.write().await,
                 Next::Delivery((message, text)) => self.on_delivery(shared, message, text),
                 Next::Order(Some(BackendOrder::Dismiss)) => break,
+                Next::Order(Some(BackendOrder::Retire { until })) => {
+                    return self.retire(until).await;
+                }
                 Next::Order(Some(order)) => self.on_order(shared, order),
                 // Another launch took its place, which happens only after it was dismissed, or
                 // the daemon ends.
@@ -191,6 +200,7 @@ impl Link {
             }
         }
         self.leave(shared).await;
+        None
     }
 
     async fn next(&mut self, orders: &mut mpsc::Receiver<BackendOrder>) -> Next {
@@ -388,7 +398,7 @@ impl Link {
                 self.closing = true;
                 self.observer.close()
             }
-            BackendOrder::Dismiss => return,
+            BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
         };
         self.take(seen, None);
     }
@@ -470,6 +480,19 @@ impl Link {
         if !self.seen.is_empty() {
             self.facts.do_send(Facts(std::mem::take(&mut self.seen)));
         }
+    }
+
+    /// Nobody needs the agent's pipes any more; the keeper stays above what is kept.
+    async fn retire(&mut self, until: Option<Duration>) -> Option<KeeperLink> {
+        let Some(keeper) = self.keeper.take() else {
+            // What it held together is looked for, and ended, by whoever hears this.
+            let incarnation = self.incarnation;
+            self.seen.push(KeptEnded { incarnation }.into());
+            self.tell();
+            return None;
+        };
+        let _ = until;
+        Some(keeper)
     }
 
     async fn leave(&mut self, shared: &Shared) {

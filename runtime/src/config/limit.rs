@@ -145,6 +145,19 @@ impl LimitKey {
     }
 }
 
+/// How long a process is to be kept, as people write it.
+///
+/// # Errors
+/// Says what is wrong with the text, and what was expected.
+pub(crate) fn keep_ttl(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "expected a duration such as \"2h\" or \"90s\"";
+    match duration_of_text(text.trim()) {
+        Ok(ttl) if ttl < SHORTEST => Err(format!("is shorter than a millisecond; {EXPECTED}")),
+        Ok(ttl) => Ok(ttl),
+        Err(wrong) => Err(format!("{wrong}; {EXPECTED}")),
+    }
+}
+
 fn limit_text(limit: Limit) -> String {
     match limit {
         Limit::After(duration) => humantime::format_duration(duration).to_string(),

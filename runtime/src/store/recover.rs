@@ -10,6 +10,7 @@ use drowse_actors::ports::Recovered;
 use drowse_messages::{EndReport, Reason, Running, SessionId, SessionState, WallTime, Who};
 use rusqlite::{Connection, params};
 
+use super::keeping;
 use super::log;
 use super::sessions::{running_of, state_of};
 use super::sql::{Fault, json, number, session_id, unsigned};
@@ -35,6 +36,7 @@ pub(super) fn recover(conn: &Connection, now: WallTime) -> Result<Recovered, Fau
     }
     Ok(Recovered {
         left_running: left_running(conn)?,
+        keeping: keeping::sessions(conn)?,
         queued: queued(conn)?,
         states: states(conn)?,
         next_seq: log::next_seq(conn)?,
@@ -102,7 +104,7 @@ fn put_at_rest(conn: &Connection, row: &Awake, now: WallTime) -> Result<(), Faul
         SessionState::New
     };
     let end = (mid_turn || row.running)
-        .then(|| json(&ended(mid_turn)))
+        .then(|| json(&ended(mid_turn, now)))
         .transpose()?;
     conn.prepare_cached(
         "UPDATE sessions SET state = ?2, state_since = ?3, end = coalesce(?4, end) WHERE id = ?1",
@@ -111,17 +113,10 @@ fn put_at_rest(conn: &Connection, row: &Awake, now: WallTime) -> Result<(), Faul
     Ok(())
 }
 
-fn ended(mid_turn: bool) -> EndReport {
+fn ended(mid_turn: bool, at: WallTime) -> EndReport {
     EndReport {
-        reason: Reason::DaemonShutdown,
-        by: Who::Daemon,
         mid_turn,
-        processes: Vec::new(),
-        released_bytes: 0,
-        reaped: Vec::new(),
-        status: None,
-        survivors: Vec::new(),
-        stderr_tail: String::new(),
+        ..EndReport::new(Reason::DaemonShutdown, Who::Daemon, at)
     }
 }
 

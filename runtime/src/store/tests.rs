@@ -106,10 +106,7 @@ fn progress(state: SessionState) -> Progress {
     Progress {
         state,
         incarnation: Incarnation(1),
-        running: None,
-        conversation: None,
-        end: None,
-        last_error: None,
+        ..Progress::default()
     }
 }
 

@@ -44,10 +44,9 @@ impl Held {
     }
 
     /// As read from disk: what is left of its time begins to run now.
-    fn restored(kept: &KeptProcess, common: &Common) -> Self {
-        let ends = kept
-            .until
-            .map(|until| common.stepped.after(until.since(common.wall)));
+    fn restored(kept: &KeptProcess, cx: &Cx<'_>) -> Self {
+        let left = kept.until.map(|until| until.since(cx.common.wall));
+        let ends = left.map(|left| cx.now.after(left));
         let kept = kept.clone();
         Self { kept, ends }
     }
@@ -135,7 +134,9 @@ pub(super) fn drive(input: &Input, cx: &mut Cx<'_>) {
     if cx.common.keep.trees.is_empty() && cx.common.keep.asked.is_empty() {
         return;
     }
-    expire_asked(cx);
+    if matches!(input, Input::IdleTick(_)) {
+        expire_asked(cx);
+    }
     let mut trees = std::mem::take(&mut cx.common.keep.trees);
     trees.retain_mut(|tree| !tree.on(input, cx));
     cx.common.keep.trees = trees;
@@ -146,7 +147,7 @@ fn take_up(cx: &mut Cx<'_>) {
     let Some(restored) = cx.common.keep.restored.take() else {
         return;
     };
-    let held = |kept: &KeptProcess| Held::restored(kept, cx.common);
+    let held = |kept: &KeptProcess| Held::restored(kept, cx);
     let asked = restored.asked.iter().map(held).collect();
     let trees: Vec<Tree> = restored
         .kept

@@ -109,7 +109,7 @@ impl Tree {
         Some(held.kept.clone())
     }
 
-    /// Answers an input and lets time pass; true once the tree is gone.
+    /// Answers an input; true once the tree is gone.
     pub(super) fn on(&mut self, input: &Input, cx: &mut Cx<'_>) -> bool {
         if let Input::ReapReport(report) = input
             && report.incarnation == self.incarnation
@@ -122,7 +122,9 @@ impl Tree {
         {
             self.on_emptied(cx);
         }
-        self.pass_time(cx);
+        if matches!(input, Input::IdleTick(_)) {
+            self.pass_time(cx);
+        }
         false
     }
 

@@ -5,6 +5,7 @@
 mod countdown;
 mod generate;
 mod holds;
+mod keep;
 mod ladder;
 mod limits;
 mod orders;

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick, Incarnation,
-    LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress, ReapReport,
-    SessionId, SessionState, StartGranted, StatusChanged, TaskRoster, TreeEmptied, TurnOutcome,
+    KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress, ReapReport,
+    SessionId, SessionState, StartGranted, StatusChanged, Stop, StopHow, TaskRoster, TreeEmptied, TurnOutcome,
     Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
+use super::story::wall;
 use super::watch::Watch;
 use super::world::{DEAF, OBEDIENT, World, conversation, ended, saved, task};
 
@@ -34,7 +35,10 @@ impl Run {
         let saved = saved(Progress::default(), &[]);
         let mut world = World::new(setting.manners);
         world.strict = false;
-        let limits = Limits::default();
+        let limits = Limits {
+            keep: setting.keeps.then_some(KeepRule::Listen(3000)).into_iter().collect(),
+            ..Limits::default()
+        };
         let mut run = Self {
             session: Session::restore(&saved, setting.traits, limits.clone(), now),
             now,
@@ -77,7 +81,7 @@ impl Run {
 
     pub(super) fn step(&mut self, input: &Input) {
         let before = self.session.clone();
-        let (session, effects) = before.clone().step(input, self.now);
+        let (session, effects) = before.clone().at(wall(self.now)).step(input, self.now);
         self.log.push_str(&trace::line(self.now, input, &effects));
         self.log.push('\n');
         self.watch
@@ -157,6 +161,11 @@ impl Run {
                     .extend(answers.into_iter().map(|(_, input)| input));
                 return None;
             }
+            What::Keep(ttl) => self.world.keep(ttl.map(Duration::from_secs)).into(),
+            What::ServerEnds => {
+                let of = self.world.kept.first().copied()?;
+                self.world.end_server(of)
+            }
             What::Limits(limits) => limits.clone().into(),
             What::Lie { fact, stale } => {
                 let older = Incarnation(incarnation.0.wrapping_sub(1));
@@ -181,6 +190,7 @@ impl Run {
             }
             .into(),
             Lie::Emptied => TreeEmptied { incarnation }.into(),
+            Lie::KeptEnded => KeptEnded { incarnation }.into(),
             Lie::Reaped(step, empty) => ReapReport {
                 session: SessionId::from_random(7),
                 incarnation,
@@ -225,6 +235,15 @@ pub(super) fn settle_down(run: &mut Run, obeys: bool) -> Option<Duration> {
     }
     calm(run);
     go_on(run, Session::is_asleep).then(|| run.now.since(begin))
+}
+
+/// Somebody wants everything ended; says whether nothing is kept afterwards.
+pub(super) fn stop_all(run: &mut Run) -> bool {
+    run.world.manners.heeds_kill = true;
+    run.world.manners.reaper_answers = true;
+    let (how, by) = (StopHow::StopAll, me());
+    run.step(&Order::Stop(Stop { how, by }).into());
+    go_on(run, |session| session.is_asleep() && session.retired().is_empty())
 }
 
 /// Brings a session that is asleep to rest. False: it cannot be woken.

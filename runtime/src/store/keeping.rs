@@ -1,0 +1,32 @@
+//! What sessions keep of their ended backends, as a daemon finds it at its start.
+//!
+//! Fed by `recover`. It ends nothing: a record that cannot be read is dropped, and what it spoke of
+//! is swept up then, like everything else that is nobody's.
+
+use drowse_messages::{BootedIdentity, Keeping, SessionId};
+use rusqlite::Connection;
+
+use super::sql::{Fault, from_json, session_id};
+
+/// Every session that keeps something, with the keepers above it.
+pub(super) fn sessions(conn: &Connection) -> Result<Vec<(SessionId, Vec<BootedIdentity>)>, Fault> {
+    let records = conn
+        .prepare("SELECT id, keeping FROM sessions WHERE keeping IS NOT NULL ORDER BY id")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
+    let mut all = Vec::new();
+    for (id, record) in records {
+        match from_json::<Keeping>("keeping", &record) {
+            Ok(keeping) => {
+                let keepers = keeping.kept.into_iter().map(|kept| kept.running.keeper);
+                all.push((session_id(id), keepers.collect()));
+            }
+            Err(fault) => {
+                tracing::warn!(session = %session_id(id), ?fault, "dropped what it kept");
+                conn.prepare_cached("UPDATE sessions SET keeping = NULL WHERE id = ?1")?
+                    .execute([id])?;
+            }
+        }
+    }
+    Ok(all)
+}
