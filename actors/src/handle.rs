@@ -69,9 +69,9 @@ impl Daemon {
             .map(|(id, _)| id)
             .collect();
         let (mut wanted, mut retired) = (recovered.queued, Vec::new());
-        for (id, keepers) in recovered.keeping {
+        for (id, kept) in recovered.keeping {
             wanted.push(id);
-            retired.extend(keepers);
+            retired.extend(kept.into_iter().map(|kept| kept.running.keeper));
         }
         Self {
             handle,

@@ -162,8 +162,8 @@ pub struct Recovered {
     /// put them at rest (`released`, or `interrupted` when a turn was running) and their message
     /// in flight, if any, at `unknown`.
     pub left_running: Vec<(SessionId, Running)>,
-    /// Sessions that keep processes of ended backends, with the keepers above these.
-    pub keeping: Vec<(SessionId, Vec<BootedIdentity>)>,
+    /// Sessions that keep something of ended backends, and what.
+    pub keeping: Vec<(SessionId, Vec<Kept>)>,
     /// Sessions with queued messages, oldest message first.
     pub queued: Vec<SessionId>,
     /// How many sessions there are in each state.

@@ -484,15 +484,20 @@ impl Link {
 
     /// Nobody needs the agent's pipes any more; the keeper stays above what is kept.
     async fn retire(&mut self, until: Option<Duration>) -> Option<KeeperLink> {
-        let Some(keeper) = self.keeper.take() else {
+        let retired = match self.keeper.take() {
+            Some(mut keeper) => {
+                let retired = keeper.send(ToKeeper::Retire { until }).await;
+                retired.is_ok().then_some(keeper)
+            }
+            None => None,
+        };
+        if retired.is_none() {
             // What it held together is looked for, and ended, by whoever hears this.
             let incarnation = self.incarnation;
             self.seen.push(KeptEnded { incarnation }.into());
             self.tell();
-            return None;
-        };
-        let _ = until;
-        Some(keeper)
+        }
+        retired
     }
 
     async fn leave(&mut self, shared: &Shared) {

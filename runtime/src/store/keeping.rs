@@ -3,13 +3,13 @@
 //! Fed by `recover`. It ends nothing: a record that cannot be read is dropped, and what it spoke of
 //! is swept up then, like everything else that is nobody's.
 
-use drowse_messages::{BootedIdentity, Keeping, SessionId};
+use drowse_messages::{Keeping, Kept, SessionId};
 use rusqlite::Connection;
 
 use super::sql::{Fault, from_json, session_id};
 
-/// Every session that keeps something, with the keepers above it.
-pub(super) fn sessions(conn: &Connection) -> Result<Vec<(SessionId, Vec<BootedIdentity>)>, Fault> {
+/// Every session that keeps something, and what.
+pub(super) fn sessions(conn: &Connection) -> Result<Vec<(SessionId, Vec<Kept>)>, Fault> {
     let records = conn
         .prepare("SELECT id, keeping FROM sessions WHERE keeping IS NOT NULL ORDER BY id")?
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -17,10 +17,7 @@ pub(super) fn sessions(conn: &Connection) -> Result<Vec<(SessionId, Vec<BootedId
     let mut all = Vec::new();
     for (id, record) in records {
         match from_json::<Keeping>("keeping", &record) {
-            Ok(keeping) => {
-                let keepers = keeping.kept.into_iter().map(|kept| kept.running.keeper);
-                all.push((session_id(id), keepers.collect()));
-            }
+            Ok(keeping) => all.push((session_id(id), keeping.kept)),
             Err(fault) => {
                 tracing::warn!(session = %session_id(id), ?fault, "dropped what it kept");
                 conn.prepare_cached("UPDATE sessions SET keeping = NULL WHERE id = ?1")?
