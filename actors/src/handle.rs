@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order, Refusal,
-    SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
+    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order,
+    Refusal, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
 use tokio::sync::watch;
 

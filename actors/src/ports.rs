@@ -17,8 +17,8 @@ use actix::Recipient;
 use drowse_messages::{
     Accepted, BootedIdentity, Conversation, Event, Incarnation, KeepTarget, Kept, LimitOverrides,
     Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport, Profile, Progress,
-    ReapReport, ReapRequest, Recipe,
-    Running, SavedMessage, SavedSession, SendMessage, SessionId, SessionState, Usage, WallTime,
+    ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId,
+    SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
@@ -88,8 +88,11 @@ pub trait ProcessTrees: Send + Sync + fmt::Debug {
     /// are still the same processes of the same boot. Says for people what was found.
     fn end_leftover(&self, running: Running) -> Pending<String>;
     /// Finds a process below one of these keepers; otherwise says for people why there is none.
-    fn find(&self, target: KeepTarget, keepers: Vec<ProcIdentity>)
-    -> Pending<Result<Found, String>>;
+    fn find(
+        &self,
+        target: KeepTarget,
+        keepers: Vec<ProcIdentity>,
+    ) -> Pending<Result<Found, String>>;
     /// Those of these processes that still run.
     fn living(&self, processes: Vec<ProcIdentity>) -> Pending<BTreeSet<ProcIdentity>>;
     /// Ends every process that carries this daemon's marker and stands below none of its keepers.

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
 use drowse_messages::{
-    Activity, ActivityKind, ChildExited, Delivered, IdleTick, KeptEnded, LaunchFailed, Launched, MessageId,
-    MonoTime, Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop, TaskRoster,
-    TreeEmptied,
+    Activity, ActivityKind, ChildExited, Delivered, IdleTick, KeptEnded, LaunchFailed, Launched,
+    MessageId, MonoTime, Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop,
+    TaskRoster, TreeEmptied,
 };
 use drowse_policy::session::{Session, Times};
 use drowse_policy::{Effect, Input, trace};

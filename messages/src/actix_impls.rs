@@ -4,8 +4,9 @@
 use actix::Message;
 
 use crate::{
-    Activity, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued,
-    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
+    Activity, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched,
+    MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster,
+    TreeEmptied,
 };
 
 macro_rules! facts {

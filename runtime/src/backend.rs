@@ -141,7 +141,8 @@ impl Backends for LocalBackends {
     }
 
     fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>) {
-        self.retired.watch(self.shared.clone(), session, kept, facts);
+        self.retired
+            .watch(self.shared.clone(), session, kept, facts);
     }
 }
 

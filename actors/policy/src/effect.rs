@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, Kept, KeptEnded,
-    LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order, Progress, ReapReport,
-    ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, TaskRoster, TreeEmptied,
+    LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order, Progress,
+    ReapReport, ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, TaskRoster,
+    TreeEmptied,
 };
 
 /// Everything a session can be told.

@@ -22,7 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
     ActivityKind, Conversation, EndReport, HoldId, Incarnation, Limits, MessageId, MessageState,
-    MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState, WallTime,
+    MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState,
+    WallTime,
 };
 
 use crate::effect::{BackendOrder, Effect, Input};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use actix::Recipient;
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, BootedIdentity, Conversation, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId, ProcIdentity, Running, SessionId,
-    StatusChanged, TurnEnded, TurnOutcome,
+    ExitStatus, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId, ProcIdentity,
+    Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
 

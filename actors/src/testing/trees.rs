@@ -264,7 +264,10 @@ impl ProcessTrees for FakeTrees {
         let standing = lock(&self.standing);
         let all = standing.values().flat_map(|tree| &tree.processes);
         let all: BTreeSet<ProcIdentity> = all.map(|process| process.identity).collect();
-        let living = processes.into_iter().filter(|it| all.contains(it)).collect();
+        let living = processes
+            .into_iter()
+            .filter(|it| all.contains(it))
+            .collect();
         Box::pin(async move { living })
     }
 

@@ -61,7 +61,11 @@ fn a_kept_process_is_listed_while_its_session_sleeps() {
         assert!(report.awake.is_none(), "it sleeps all the same");
         let saved = world.fakes.store.progress(id).unwrap();
         assert_eq!(saved.keeping.kept.len(), 1);
-        world.daemon.order(id, stop(StopHow::StopAll)).await.unwrap();
+        world
+            .daemon
+            .order(id, stop(StopHow::StopAll))
+            .await
+            .unwrap();
         world.until(id, SessionState::Released).await;
         settle().await;
         assert_eq!(pids(&world.daemon).await, []);
@@ -116,7 +120,10 @@ fn what_cannot_be_kept_is_refused() {
         for pid in [7, 1000, 1001] {
             let refused = world.daemon.keep(wish(KeepTarget::Pid(pid), None)).await;
             let refused = refused.unwrap_err();
-            assert!(matches!(refused, Refusal::Invalid { .. }), "{pid}: {refused}");
+            assert!(
+                matches!(refused, Refusal::Invalid { .. }),
+                "{pid}: {refused}"
+            );
         }
         let agent = wish(KeepTarget::Pid(1001), None);
         let refused = world.daemon.keep(agent).await.unwrap_err().to_string();

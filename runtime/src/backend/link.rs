@@ -14,8 +14,8 @@ use drowse_actors::ports::{Launch, Pending, StoreError};
 use drowse_actors::session::Facts;
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, KeptEnded, LaunchFailed, Launched, MessageId, Running, StatusChanged, TaskRoster,
-    TreeEmptied,
+    ExitStatus, Incarnation, KeptEnded, LaunchFailed, Launched, MessageId, Running, StatusChanged,
+    TaskRoster, TreeEmptied,
 };
 use drowse_policy::{BackendOrder, Input};
 use tokio::net::unix::pipe;

@@ -26,7 +26,11 @@ pub(crate) async fn run(
     if console.json {
         console.object(&report)?;
     } else {
-        writeln!(console.out, "{}", render::kept_line(&report, &console.view()))?;
+        writeln!(
+            console.out,
+            "{}",
+            render::kept_line(&report, &console.view())
+        )?;
     }
     Ok(Exit::Ok)
 }

@@ -34,7 +34,9 @@ const AT_ONCE: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Release,
-    Wake { fresh: bool },
+    Wake {
+        fresh: bool,
+    },
     /// `all`: what the session keeps, too.
     Stop {
         all: bool,
@@ -108,7 +110,10 @@ fn words(outcome: &Outcome) -> String {
 }
 
 fn named(heading: &str, kept: &[KeptProcess]) -> String {
-    let names: Vec<String> = kept.iter().map(|kept| render::process(&kept.process)).collect();
+    let names: Vec<String> = kept
+        .iter()
+        .map(|kept| render::process(&kept.process))
+        .collect();
     let heading = if names.is_empty() { "" } else { heading };
     format!("{heading}{}", names.join(", "))
 }

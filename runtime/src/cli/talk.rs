@@ -190,7 +190,9 @@ impl Answer {
             }
             // What is asked begins a line of its own.
             SessionEvent::Asked { .. } if console.columns.is_some() => self.end_line(console)?,
-            SessionEvent::Woken { reason, .. } if !is_expected(*reason) => self.tell(event, console)?,
+            SessionEvent::Woken { reason, .. } if !is_expected(*reason) => {
+                self.tell(event, console)?
+            }
             SessionEvent::Notice { .. } | SessionEvent::StartFailed { .. } => {
                 self.tell(event, console)?;
             }

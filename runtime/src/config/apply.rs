@@ -253,9 +253,12 @@ fn unknown(path: &[&str]) -> String {
         ["session"] | ["projects", _] => [SESSION_KEYS.as_slice(), limits.as_slice()].concat(),
         ["limits"] => LIMITS_KEYS.to_vec(),
         ["server"] => SERVER_KEYS.to_vec(),
-        ["agents", _] => {
-            [AGENT_KEYS.as_slice(), SESSION_KEYS.as_slice(), limits.as_slice()].concat()
-        }
+        ["agents", _] => [
+            AGENT_KEYS.as_slice(),
+            SESSION_KEYS.as_slice(),
+            limits.as_slice(),
+        ]
+        .concat(),
         _ => Vec::new(),
     };
     if let Some(near) = nearest(last, &candidates) {

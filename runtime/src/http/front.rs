@@ -8,8 +8,8 @@ use std::fmt;
 use drowse_actors::ports::Page;
 use drowse_actors::{DaemonHandle, EventStream, KeepWish};
 use drowse_messages::{
-    Accepted, Event, KeptReport, MessageId, OpenSession, Order, Refusal, SavedMessage, SendMessage, SessionId,
-    SessionPage, SessionReport, StatusReport,
+    Accepted, Event, KeptReport, MessageId, OpenSession, Order, Refusal, SavedMessage, SendMessage,
+    SessionId, SessionPage, SessionReport, StatusReport,
 };
 use futures_util::future::LocalBoxFuture;
 

@@ -4,6 +4,7 @@ mod crash;
 mod disk;
 mod files;
 mod inbox;
+mod keeping;
 mod log;
 mod recover;
 mod sessions;

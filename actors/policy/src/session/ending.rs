@@ -12,9 +12,9 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, KeepRule, MessageId,
-    MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep, Running,
-    SessionEvent, Survivor,
+    AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, KeepRule,
+    MessageId, MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep,
+    Running, SessionEvent, Survivor,
 };
 
 use super::live::Live;

@@ -164,7 +164,11 @@ fn take_up(cx: &mut Cx<'_>) {
 /// What was asked for a time is, after it, a process like any other of its backend.
 fn expire_asked(cx: &mut Cx<'_>) {
     let now = cx.now;
-    let over = cx.common.keep.asked.extract_if(.., |held| held.is_over(now));
+    let over = cx
+        .common
+        .keep
+        .asked
+        .extract_if(.., |held| held.is_over(now));
     let over: Vec<Held> = over.collect();
     for held in over {
         let (name, rule) = (held.kept.process.name, held.kept.rule);
@@ -188,7 +192,10 @@ pub(super) fn note_order(order: &Order, cx: &mut Cx<'_>) {
 
 /// Somebody wants a process kept. `is_live`: there is a backend it can belong to.
 pub(super) fn ask(keep: &Keep, is_live: bool, state: &str, cx: &mut Cx<'_>) {
-    if keep.ttl.is_some_and(|ttl| ttl.is_zero() || ttl > KEEP_TTL_MAX) {
+    if keep
+        .ttl
+        .is_some_and(|ttl| ttl.is_zero() || ttl > KEEP_TTL_MAX)
+    {
         return refuse("ttl", "is not between 1 ms and 366 days", cx);
     }
     let kept = KeptProcess {
@@ -210,11 +217,13 @@ pub(super) fn ask(keep: &Keep, is_live: bool, state: &str, cx: &mut Cx<'_>) {
         return super::orders::refuse_not_running(state, cx);
     } else {
         let asked = &mut cx.common.keep.asked;
-        asked.retain(|old| {
-            old.identity() != held.identity() && old.kept.rule != held.kept.rule
-        });
+        asked.retain(|old| old.identity() != held.identity() && old.kept.rule != held.kept.rule);
         if asked.len() >= ASKED_MAX {
-            return refuse("pid", "is one too many: 32 processes are to be kept already", cx);
+            return refuse(
+                "pid",
+                "is one too many: 32 processes are to be kept already",
+                cx,
+            );
         }
         asked.push(held.clone());
     }
@@ -303,7 +312,11 @@ fn topmost<'a>(left: &'a [ProcReport]) -> Vec<(ProcReport, Vec<&'a ProcReport>)>
         process.listens.dedup();
         Some((process, group))
     };
-    groups.into_iter().filter_map(group_of).take(KEPT_MAX).collect()
+    groups
+        .into_iter()
+        .filter_map(group_of)
+        .take(KEPT_MAX)
+        .collect()
 }
 
 /// Says why and how long a process is kept: for ever if a rule of the configuration means it.
@@ -339,7 +352,14 @@ fn hold(process: ProcReport, group: &[&ProcReport], cx: &Cx<'_>) -> Held {
     let exe = |rule: &&KeepRule| matches!(rule, KeepRule::Exe(_));
     let kept = KeptProcess {
         process,
-        rule: cx.common.limits.keep.iter().find(exe).cloned().unwrap_or(rule),
+        rule: cx
+            .common
+            .limits
+            .keep
+            .iter()
+            .find(exe)
+            .cloned()
+            .unwrap_or(rule),
         since: cx.common.wall,
         until: None,
     };

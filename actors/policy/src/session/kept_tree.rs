@@ -193,7 +193,9 @@ impl Tree {
             return;
         };
         teardown.rung = rung;
-        teardown.until = cx.now.after(Duration::max(at_most, Duration::from_millis(1)));
+        teardown.until = cx
+            .now
+            .after(Duration::max(at_most, Duration::from_millis(1)));
         let spared = teardown.spared.iter().copied();
         let keep = spared.map(KeepRule::Process).collect();
         if let Some(step) = step {

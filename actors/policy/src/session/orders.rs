@@ -10,11 +10,11 @@ use drowse_messages::{
 
 use super::ending::Ending;
 use super::idle::Rest;
+use super::keep::{self, Clearing};
 use super::live::Live;
 use super::purpose::Purpose;
 use super::starting::Starting;
 use super::turn::Turn;
-use super::keep::{self, Clearing};
 use super::{Cx, Lease, Phase, report};
 use crate::effect::{BackendOrder, Effect};
 

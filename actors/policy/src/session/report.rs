@@ -3,8 +3,8 @@
 //! Invariant: reading changes nothing, and everything that holds is in the list.
 
 use drowse_messages::{
-    AskKind, AwakeReport, BusyKind, Evidence, Hold, HoldKind, HoldReport, MonoTime, ProcIdentity, Profile,
-    Reason, SessionReport, SessionState, WallTime, millis,
+    AskKind, AwakeReport, BusyKind, Evidence, Hold, HoldKind, HoldReport, MonoTime, ProcIdentity,
+    Profile, Reason, SessionReport, SessionState, WallTime, millis,
 };
 
 use super::live::Live;

@@ -43,7 +43,11 @@ pub(crate) fn explain(session: &SessionReport, view: &View<'_>) -> String {
     if !session.kept.is_empty() {
         text.heading("It keeps");
         for report in &session.kept {
-            let later = if report.outlives { "" } else { ", once its process ends" };
+            let later = if report.outlives {
+                ""
+            } else {
+                ", once its process ends"
+            };
             text.line(format_args!("  {}{later}", kept(&report.kept, view)));
         }
     }

@@ -37,7 +37,10 @@ pub(crate) fn kept(kept: &KeptProcess, view: &View<'_>) -> String {
 
 /// What `keep` says of what it did.
 pub(crate) fn kept_line(report: &KeptReport, view: &View<'_>) -> String {
-    let (what, whose) = (process(&report.kept.process), one_line(&report.session_name));
+    let (what, whose) = (
+        process(&report.kept.process),
+        one_line(&report.session_name),
+    );
     let until = report.kept.until.map_or_else(String::new, |until| {
         format!(" for {}", long(until.since(view.now)))
     });
@@ -62,7 +65,9 @@ fn row(report: &KeptReport, view: &View<'_>) -> Vec<String> {
     vec![
         kept.process.identity.pid().to_string(),
         one_line(&kept.process.name).into_owned(),
-        Some(ports).filter(|ports| !ports.is_empty()).unwrap_or_else(none),
+        Some(ports)
+            .filter(|ports| !ports.is_empty())
+            .unwrap_or_else(none),
         one_line(&report.session_name).into_owned(),
         one_line(&kept.rule.to_string()).into_owned(),
         short(view.since(kept.since)),
@@ -102,7 +107,10 @@ KEPT  NAME      PORTS      SESSION    RULE         SINCE  ENDS-IN  OUTLIVES
 4730  post gres  -          fix-tests  pid:4730@9   0s     -        later
 ";
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(squeezed(&kept_table(&[session], &view())), squeezed(expected));
+        assert_eq!(
+            squeezed(&kept_table(&[session], &view())),
+            squeezed(expected)
+        );
     }
 
     #[test]

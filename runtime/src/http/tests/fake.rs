@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 use drowse_actors::KeepWish;
 use drowse_actors::ports::Page;
 use drowse_messages::{
-    Accepted, Event, KeptReport, MessageId, MessageState, OpenSession, Order, Profile, Progress, Refusal,
-    SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage, SessionReport,
-    StatusReport, WallTime,
+    Accepted, Event, KeptReport, MessageId, MessageState, OpenSession, Order, Profile, Progress,
+    Refusal, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage,
+    SessionReport, StatusReport, WallTime,
 };
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;

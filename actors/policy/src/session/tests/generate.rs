@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, DeliveryResult, HoldId,
-    HoldLifted, HoldTaken, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, Stop, StopHow, TurnEnded,
-    TurnOutcome, Wake, Who,
+    HoldLifted, HoldTaken, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, Stop, StopHow,
+    TurnEnded, TurnOutcome, Wake, Who,
 };
 use proptest::prelude::*;
 
@@ -245,7 +245,10 @@ fn limits() -> impl Strategy<Value = Limits> {
     };
     let all = (limit(), limit(), limit(), limit(), any::<bool>());
     all.prop_map(|(idle, hard, task, approval, keeps)| Limits {
-        keep: keeps.then_some(KeepRule::Listen(3000)).into_iter().collect(),
+        keep: keeps
+            .then_some(KeepRule::Listen(3000))
+            .into_iter()
+            .collect(),
         idle_after: idle,
         hard_limit: hard,
         task_hold_max: task,

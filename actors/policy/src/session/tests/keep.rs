@@ -232,10 +232,7 @@ fn what_is_kept_for_a_time_ends_with_it() {
     story.wait(20 * MINUTE);
     assert_eq!(story.done(), [""; 0]);
     story.wait(10 * MINUTE);
-    assert_eq!(
-        story.done(),
-        ["reap(terminate)", "reap(verify)", "dismiss"]
-    );
+    assert_eq!(story.done(), ["reap(terminate)", "reap(verify)", "dismiss"]);
     assert!(kept(&story).is_empty());
     let by = story.events().find_map(|event| {
         if let SessionEvent::KeptEnded { by, .. } = event {

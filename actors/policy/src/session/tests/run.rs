@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick, Incarnation,
-    KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress, ReapReport,
-    SessionId, SessionState, StartGranted, StatusChanged, Stop, StopHow, TaskRoster, TreeEmptied, TurnOutcome,
-    Wake,
+    KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress,
+    ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Stop, StopHow, TaskRoster,
+    TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -36,7 +36,11 @@ impl Run {
         let mut world = World::new(setting.manners);
         world.strict = false;
         let limits = Limits {
-            keep: setting.keeps.then_some(KeepRule::Listen(3000)).into_iter().collect(),
+            keep: setting
+                .keeps
+                .then_some(KeepRule::Listen(3000))
+                .into_iter()
+                .collect(),
             ..Limits::default()
         };
         let mut run = Self {
@@ -243,7 +247,9 @@ pub(super) fn stop_all(run: &mut Run) -> bool {
     run.world.manners.reaper_answers = true;
     let (how, by) = (StopHow::StopAll, me());
     run.step(&Order::Stop(Stop { how, by }).into());
-    go_on(run, |session| session.is_asleep() && session.retired().is_empty())
+    go_on(run, |session| {
+        session.is_asleep() && session.retired().is_empty()
+    })
 }
 
 /// Brings a session that is asleep to rest. False: it cannot be woken.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, Ask, AskKind, EndReport, ExitStatus, HoldId, HoldLifted,
-    HoldTaken, IdleTick, Keeping, Limits, MessageId, MessageQueued, MonoTime, Order, Progress, Refusal,
-    SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster, TurnOutcome, Wake, WallTime, Who,
+    HoldTaken, IdleTick, Keeping, Limits, MessageId, MessageQueued, MonoTime, Order, Progress,
+    Refusal, SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster, TurnOutcome,
+    Wake, WallTime, Who,
 };
 
 use super::world::{Manners, World, conversation, ended, saved, task};
@@ -100,7 +101,12 @@ impl Story {
     /// One step; what the world answers comes later.
     pub(super) fn feed(&mut self, input: impl Into<Input>) -> Vec<Effect> {
         let input = input.into();
-        let (session, effects) = self.session.take().unwrap().at(wall(self.now)).step(&input, self.now);
+        let (session, effects) = self
+            .session
+            .take()
+            .unwrap()
+            .at(wall(self.now))
+            .step(&input, self.now);
         self.session = Some(session);
         self.lines.push(trace::line(self.now, &input, &effects));
         for effect in &effects {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drowse_messages::{
-    DeliveryResult, Incarnation, KeptReport, Limits, MessageId, MessageState, MonoTime, Order, Progress,
-    ReapStep, Reason, Refusal, SavedSession, SessionEvent, SessionReport, SessionState, StopHow,
+    DeliveryResult, Incarnation, KeptReport, Limits, MessageId, MessageState, MonoTime, Order,
+    Progress, ReapStep, Reason, Refusal, SavedSession, SessionEvent, SessionReport, SessionState,
+    StopHow,
 };
 
 use super::generate::TERM_GRACE;

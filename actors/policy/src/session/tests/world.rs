@@ -7,9 +7,9 @@ use std::time::Duration;
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
     Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId, Order,
-    ProcIdentity, ProcReport, Profile,
-    Progress, ReapReport, ReapRequest, ReapStep, Recipe, Running, SavedSession, SessionId,
-    StartGranted, StatusChanged, Survivor, Task, TreeEmptied, TurnEnded, TurnOutcome, Who,
+    ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
+    Running, SavedSession, SessionId, StartGranted, StatusChanged, Survivor, Task, TreeEmptied,
+    TurnEnded, TurnOutcome, Who,
 };
 
 use crate::{BackendOrder, Effect, Input};
