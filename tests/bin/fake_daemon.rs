@@ -65,10 +65,17 @@ async fn serve(mut link: KeeperLink, stdio: AgentStdio) {
                 let said = stdin.write_all(line.as_bytes()).await;
                 said.expect("the agent reads");
             }
-            ("end", "") => return link.end(),
+            ("end", "") => {
+                link.end();
+                return done().await;
+            }
             _ => panic!("no order {order:?}"),
         }
-        let told = tokio::io::stderr().write_all(b"done\n").await;
-        told.expect("somebody reads");
+        done().await;
     }
+}
+
+async fn done() {
+    let told = tokio::io::stderr().write_all(b"done\n").await;
+    told.expect("somebody reads");
 }

@@ -19,20 +19,24 @@
 //! | `storm` | for ever: a child in its own process session every 0.2 ms, each living 5 ms |
 //! | `bare[..]` | replaces itself by a `tree-agent` with an empty environment |
 //! | `name X` | renames itself |
-//! | `standing` | writes its descriptors, folder and variables as one line |
+//! | `standing` | writes its descriptors, folder, variables, and then what a parent gives: limit of descriptors, nice value and so on, as one line |
 //! | `echo` | copies standard input to standard output until it ends |
 //! | `byte` | writes one byte |
 //! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
-//! | `connect PATH` | connects to a socket and writes how many bytes it got until it was hung up on |
+//! | `connect PATH` | asks the keeper that listens there to be its daemon, and writes how many bytes came back |
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+
+use drowse::process::control::ToKeeper;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::stat::{Mode, umask};
 
 fn main() {
     let script = std::env::args().nth(1).expect("a script");
@@ -206,7 +210,16 @@ fn standing() {
     fds.sort_unstable();
     let cwd = std::env::current_dir().expect("a folder");
     let names: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
-    let text = format!("fds={fds:?} cwd={} env={names:?}\n", cwd.display());
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit that exists");
+    let nice = rustix::process::getpriority_process(None).expect("ours");
+    let oom_score_adj = std::fs::read_to_string("/proc/self/oom_score_adj").expect("proc");
+    let text = format!(
+        "fds={fds:?} cwd={} env={names:?} nofile={soft}:{hard} nice={nice} oom_score_adj={} \
+         umask={:o}\n",
+        cwd.display(),
+        oom_score_adj.trim(),
+        umask(Mode::empty()).bits(),
+    );
     write(text.as_bytes());
 }
 
@@ -225,10 +238,11 @@ fn flood(length: usize) {
 
 fn connect(path: &str) {
     let mut stream = UnixStream::connect(path).expect("somebody listens");
-    let mut bytes = Vec::new();
-    // Reset or ended: it is over either way.
-    drop(stream.read_to_end(&mut bytes));
-    write(format!("got {} bytes\n", bytes.len()).as_bytes());
+    let order = ToKeeper::TakeOver.encode().expect("short");
+    // One who is hung up on cannot write, or is reset: nothing comes back either way.
+    let sent = stream.write_all(&order);
+    let got = sent.and_then(|()| stream.read(&mut [0; 4096]));
+    write(format!("got {} bytes\n", got.unwrap_or(0)).as_bytes());
 }
 
 /// One write, so that lines of several processes do not mix; without a lock, which a fork on

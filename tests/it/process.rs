@@ -2,6 +2,8 @@
 
 mod daemon;
 mod keeper;
+mod orphan;
 mod reap_tree;
+mod standing;
 mod support;
 mod take_over;

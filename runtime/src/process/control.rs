@@ -9,6 +9,7 @@
 //! | to the keeper | meaning |
 //! |---|---|
 //! | `Launch` | start the agent; first frame, once |
+//! | `TakeOver` | obey the sender from now on; first frame of a daemon that connected |
 //! | `CloseStdin` | drop the keeper's copy of the agent's standard input |
 //! | `Checkpoint` | keep this for the next daemon, in place of the one before |
 //! | `Retire` | nobody needs the agent's pipes any more: stay only as long as there are children |
@@ -23,6 +24,7 @@
 //! | `Empty` | the last process below the keeper is gone; once |
 //! | `Held` | to a daemon that took over, first: all that the keeper has, with the descriptors that are still open |
 //! | `Ending` | instead of `Held`: the keeper is ending its tree already |
+//! | `Refused` | instead of `Held`: whoever connected did not ask to take over |
 
 use std::ffi::OsString;
 use std::fmt;
@@ -127,6 +129,9 @@ impl fmt::Debug for Checkpoint {
 pub enum ToKeeper {
     /// Start the agent.
     Launch(Launch),
+    /// Obey the sender from now on, and tell it what there is. One who only connects changes
+    /// nothing.
+    TakeOver,
     /// Drop the keeper's copy of the agent's standard input.
     CloseStdin,
     /// Keep this for the next daemon. Only the newest is kept.
@@ -173,6 +178,9 @@ pub enum FromKeeper {
     },
     /// The keeper is ending its tree and takes no orders any more.
     Ending,
+    /// The keeper does not understand who connected, for instance because that is of another
+    /// release: the version of this very frame says of which release the keeper is.
+    Refused,
 }
 
 /// Why an agent could not be started.

@@ -13,7 +13,7 @@
 
 use std::env;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ pub fn run_if_asked() -> Option<ExitCode> {
 struct Keeper {
     /// The daemon, while there is one.
     control: Option<Connection>,
+    /// Who connected last and has not said yet that it wants to take over.
+    caller: Option<Connection>,
     listening: Option<Listening>,
     children: SignalFd,
     agent: ProcIdentity,
@@ -76,6 +78,7 @@ struct Keeper {
 /// What a sleep was ended by.
 struct Ready {
     control: PollFlags,
+    caller: PollFlags,
     children: bool,
     connection: bool,
 }
@@ -90,6 +93,7 @@ impl Keeper {
             Ok((listening, agent, stdio)) => {
                 let mut keeper = Self {
                     control: Some(control),
+                    caller: None,
                     // Without a socket nobody can come: there is nothing to wait for.
                     orphan_grace: listening
                         .as_ref()
@@ -170,8 +174,13 @@ impl Keeper {
             if !ready.control.is_empty() {
                 // A newer daemon waits until all that the one before it said is heeded.
                 self.hear(ready.control);
-            } else if ready.connection {
-                self.be_taken_over();
+            } else if !ready.caller.is_empty() {
+                self.answer(ready.caller);
+            }
+            if ready.connection
+                && let Some(peer) = self.listening.as_ref().and_then(Listening::accept)
+            {
+                self.caller = Some(Connection::new(peer));
             }
         }
     }
@@ -212,7 +221,7 @@ impl Keeper {
             }
             ToKeeper::End => return Some(Rung::Close),
             ToKeeper::Leave => return Some(Rung::Kill),
-            ToKeeper::Launch(_) => self.lose_control(),
+            ToKeeper::Launch(_) | ToKeeper::TakeOver => self.lose_control(),
         }
         None
     }
@@ -235,13 +244,24 @@ impl Keeper {
         }
     }
 
-    /// A daemon connected: it takes the place of the one before, which is dead or hangs, since
-    /// there is one at a time.
-    fn be_taken_over(&mut self) {
-        let Some(peer) = self.listening.as_ref().and_then(Listening::accept) else {
+    /// Somebody connected, and now says what it wants or is gone again.
+    fn answer(&mut self, possible: PollFlags) {
+        let Some(mut caller) = self.caller.take() else {
             return;
         };
-        self.control = Some(Connection::new(peer));
+        let is_there = caller.advance(possible);
+        match caller.next_message() {
+            Ok(Some(ToKeeper::TakeOver)) => self.be_taken_over(caller),
+            Ok(Some(_)) | Err(_) => caller.send(&FromKeeper::Refused, None),
+            Ok(None) if is_there => self.caller = Some(caller),
+            Ok(None) => {}
+        }
+    }
+
+    /// Another daemon takes the place of the one before, which is dead or hangs, since there is
+    /// one at a time.
+    fn be_taken_over(&mut self, daemon: Connection) {
+        self.control = Some(daemon);
         if self.stdio.is_some() {
             self.deadline = None;
         }
@@ -260,26 +280,28 @@ impl Keeper {
     }
 
     /// Sleeps until this daemon speaks, another one connects, a child ends or it is `until`.
-    fn wait(&self, control: Option<&Connection>, until: Option<Instant>) -> Ready {
+    fn wait<'a>(&'a self, control: Option<&'a Connection>, until: Option<Instant>) -> Ready {
         let children = self.children.as_fd();
         // What is not there is stood in for by a descriptor that nothing is wanted from.
-        let control = control.map_or((children, PollFlags::empty()), |control| {
-            (control.as_fd(), control.wanted())
-        });
-        let listening = self
-            .listening
-            .as_ref()
-            .map_or((children, PollFlags::empty()), |listening| {
-                (listening.as_fd(), PollFlags::POLLIN)
-            });
-        let mut polled = [control, (children, PollFlags::POLLIN), listening]
-            .map(|(fd, wanted): (BorrowedFd<'_>, _)| PollFd::new(fd, wanted));
+        let nothing = (children, PollFlags::empty());
+        let wanted =
+            |one: Option<&'a Connection>| one.map_or(nothing, |one| (one.as_fd(), one.wanted()));
+        let listening = self.listening.as_ref();
+        let listening = listening.map_or(nothing, |at| (at.as_fd(), PollFlags::POLLIN));
+        let mut polled = [
+            wanted(control),
+            wanted(self.caller.as_ref()),
+            (children, PollFlags::POLLIN),
+            listening,
+        ]
+        .map(|(fd, wanted)| PollFd::new(fd, wanted));
         // An interruption is not possible with every signal blocked; it would mean a round more.
         let _ = poll(&mut polled, timeout(until));
-        let [control, children, listening] =
+        let [control, caller, children, listening] =
             polled.map(|one| one.revents().unwrap_or(PollFlags::POLLIN));
         Ready {
             control,
+            caller,
             children: !children.is_empty(),
             connection: !listening.is_empty(),
         }

@@ -295,9 +295,11 @@ impl KeeperLink {
             FromKeeper::LaunchFailed(error) => Ok(KeeperEvent::LaunchFailed(error)),
             FromKeeper::Exited(status) => Ok(KeeperEvent::Exited(status)),
             FromKeeper::Empty => Ok(KeeperEvent::Empty),
-            FromKeeper::Held { .. } | FromKeeper::Ending => Err(LinkError::Unexpected {
-                keeper: self.keeper,
-            }),
+            FromKeeper::Held { .. } | FromKeeper::Ending | FromKeeper::Refused => {
+                Err(LinkError::Unexpected {
+                    keeper: self.keeper,
+                })
+            }
         }
     }
 

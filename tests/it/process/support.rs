@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use drowse::process::control::{Launch, ToKeeper};
 use drowse::process::link::{AgentStdio, KeeperEvent, KeeperLink, TakeOverError};
 use drowse::process::reaper::ReaperPool;
+use drowse::process::signal::Signaller;
 use drowse::process::spawn::KeeperProgram;
 use drowse_messages::{
     ExitStatus, Incarnation, ProcIdentity, ReapReport, ReapRequest, ReapStep, SessionId,
 };
+use rustix::process::Signal;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The ceiling of every wait.
@@ -50,6 +53,11 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         );
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Lets a second pass in which nothing is to happen.
+pub(crate) fn rest() {
+    std::thread::sleep(Duration::from_secs(1));
 }
 
 /// A mark that no other test's processes carry.
@@ -229,6 +237,38 @@ impl Backend {
     }
 }
 
+/// Longer than any test.
+pub(crate) const GRACE: Duration = Duration::from_secs(60);
+
+/// A folder for one socket, and the socket's path.
+pub(crate) fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("keeper.sock");
+    (folder, socket)
+}
+
+/// A backend whose keeper can be taken over. Dropped, it is a daemon that died: nothing is said,
+/// everything is closed.
+pub(crate) async fn start_kept(socket: &Path, script: &str) -> Backend {
+    let session = new_session();
+    let mut plan = launch(session, &[TREE_AGENT, script]);
+    plan.socket = Some(socket.to_owned());
+    plan.orphan_grace = GRACE;
+    Backend::launch(session, plan).await
+}
+
+/// Kills the tree and lets the keeper go.
+pub(crate) async fn end(backend: Backend) {
+    let pool = pool();
+    assert!(backend.step(&pool, ReapStep::Kill).await.empty);
+    backend.leave(&pool).await;
+}
+
+pub(crate) fn signal(process: ProcIdentity, signal: Signal) {
+    let sent = Signaller::new().send_to(process, signal);
+    sent.expect("ours");
+}
+
 pub(crate) async fn step_on(
     pool: &ReaperPool,
     session: SessionId,
@@ -295,6 +335,16 @@ pub(crate) fn is_alive(process: ProcIdentity) -> bool {
     same && (!matches!(fields[0], "Z" | "X") || fields[17] != "1")
 }
 
+/// The number of a field like `Threads` in the `status` file of a process.
+pub(crate) fn status_field(process: ProcIdentity, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).expect("alive");
+    let value = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = value.and_then(|value| value.split_whitespace().next()?.parse().ok());
+    number.expect("a number")
+}
+
 /// Every live process whose environment names this session, keepers left out.
 pub(crate) fn marked(session: SessionId) -> BTreeSet<i32> {
     let entry = format!("DROWSE_SESSION={session}");
@@ -350,7 +400,7 @@ pub(crate) fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("proc").count()
 }
 
-/// True in a process that runs this test alone; else runs it in one, for tests that count what
+/// True in a process that runs this test (its whole path) alone; else runs it in one, for tests that count what
 /// their own process has.
 pub(crate) fn alone(test: &str) -> bool {
     const VARIABLE: &str = "DROWSE_TEST_ALONE";
@@ -359,13 +409,14 @@ pub(crate) fn alone(test: &str) -> bool {
     }
     let program = std::env::current_exe().expect("a test program");
     let mut command = std::process::Command::new(program);
-    let status = command
+    let output = command
         .args(["--exact", test, "--nocapture"])
         .env(VARIABLE, "1")
-        .status();
-    assert!(
-        status.expect("it runs").success(),
-        "{test} failed when run alone"
-    );
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{test} failed when run alone");
+    assert!(said.contains("1 passed"), "there is no test {test}");
     false
 }

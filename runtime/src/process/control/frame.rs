@@ -24,12 +24,14 @@ const KIND_LEAVE: u8 = 3;
 const KIND_CHECKPOINT: u8 = 4;
 const KIND_RETIRE: u8 = 5;
 const KIND_END: u8 = 6;
+const KIND_TAKE_OVER: u8 = 7;
 const KIND_STARTED: u8 = 65;
 const KIND_LAUNCH_FAILED: u8 = 66;
 const KIND_EXITED: u8 = 67;
 const KIND_EMPTY: u8 = 68;
 const KIND_HELD: u8 = 69;
 const KIND_ENDING: u8 = 70;
+const KIND_REFUSED: u8 = 71;
 
 impl ToKeeper {
     /// The frame.
@@ -40,6 +42,7 @@ impl ToKeeper {
     pub fn encode(&self) -> Result<Vec<u8>, ControlError> {
         match self {
             Self::Launch(launch) => frame(KIND_LAUNCH, |payload| put_launch(payload, launch)),
+            Self::TakeOver => frame(KIND_TAKE_OVER, |_| ()),
             Self::CloseStdin => frame(KIND_CLOSE_STDIN, |_| ()),
             Self::Checkpoint(Checkpoint(bytes)) if bytes.len() > CHECKPOINT_BYTES_MAX => {
                 Err(ControlError::CheckpointTooLong(bytes.len()))
@@ -59,6 +62,7 @@ impl ToKeeper {
         let mut rest = payload;
         let message = match kind {
             KIND_LAUNCH => Self::Launch(take_launch(&mut rest)?),
+            KIND_TAKE_OVER => Self::TakeOver,
             KIND_CLOSE_STDIN => Self::CloseStdin,
             KIND_CHECKPOINT => Self::Checkpoint(take_checkpoint(&mut rest)?),
             KIND_RETIRE => Self::Retire {
@@ -100,6 +104,7 @@ impl FromKeeper {
                 payload.extend_from_slice(&checkpoint.0);
             }),
             Self::Ending => frame(KIND_ENDING, |_| ()),
+            Self::Refused => frame(KIND_REFUSED, |_| ()),
         }
     }
 
@@ -129,6 +134,7 @@ impl FromKeeper {
                 checkpoint: take_checkpoint(&mut rest)?,
             },
             KIND_ENDING => Self::Ending,
+            KIND_REFUSED => Self::Refused,
             _ => return None,
         };
         rest.is_empty().then_some(message)

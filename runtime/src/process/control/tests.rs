@@ -34,6 +34,7 @@ fn every_message_to_a_keeper() -> Vec<ToKeeper> {
     let until = Duration::from_millis(1500);
     vec![
         ToKeeper::Launch(launch()),
+        ToKeeper::TakeOver,
         ToKeeper::CloseStdin,
         ToKeeper::Launch(bare),
         ToKeeper::Checkpoint(Checkpoint(b"as far as here\0".to_vec())),
@@ -100,6 +101,7 @@ fn every_message_from_a_keeper_reads_back() {
         FromKeeper::Started(agent()),
         FromKeeper::Empty,
         FromKeeper::Ending,
+        FromKeeper::Refused,
         held(),
         FromKeeper::Held {
             agent: agent(),
@@ -144,7 +146,9 @@ fn the_bytes_of_a_version_do_not_change() {
     );
     assert_eq!(to(ToKeeper::Retire { until: None }), [2, 5, 1, 0, 0, 0, 0]);
     assert_eq!(to(ToKeeper::End), [2, 6, 0, 0, 0, 0]);
+    assert_eq!(to(ToKeeper::TakeOver), [2, 7, 0, 0, 0, 0]);
     assert_eq!(from(FromKeeper::Ending), [2, 70, 0, 0, 0, 0]);
+    assert_eq!(from(FromKeeper::Refused), [2, 71, 0, 0, 0, 0]);
     let held = FromKeeper::Held {
         agent: ProcIdentity::new(258, 3).expect("a pid above 1"),
         exited: Some(ExitStatus::Code(4)),

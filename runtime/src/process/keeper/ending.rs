@@ -34,6 +34,7 @@ impl Keeper {
     /// Ends the tree and returns once there is nothing left of it.
     pub(super) fn leave(mut self, first: Rung) {
         self.collect();
+        self.turn_away();
         let Ok(own) = table::identify(std::process::id().cast_signed()) else {
             return;
         };
@@ -67,16 +68,18 @@ impl Keeper {
         while self.has_children && !is_past(deadline) {
             let ready = self.wait(None, deadline);
             if ready.connection {
+                let peer = self.listening.as_ref().and_then(Listening::accept);
+                self.caller = peer.map(Connection::new);
                 self.turn_away();
             }
             self.collect();
         }
     }
 
-    fn turn_away(&self) {
-        let peer = self.listening.as_ref().and_then(Listening::accept);
-        if let Some(peer) = peer {
-            Connection::new(peer).send(&FromKeeper::Ending, None);
+    /// Who connected comes too late, whatever it wants.
+    fn turn_away(&mut self) {
+        if let Some(mut caller) = self.caller.take() {
+            caller.send(&FromKeeper::Ending, None);
         }
     }
 }

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 
 use super::{AgentStdio, KeeperLink, LinkError};
-use crate::process::control::{Checkpoint, ControlError, FromKeeper};
+use crate::process::control::{Checkpoint, ControlError, FromKeeper, ToKeeper};
 use crate::process::socket::ShortPath;
 use crate::process::table;
 
@@ -136,6 +136,8 @@ async fn connect_and_hear(
         return Err(TakeOverError::IdentityDiffers { keeper, found });
     }
     let mut link = KeeperLink::over(keeper, control);
+    // One that is ending its tree says so and hangs up without hearing this.
+    drop(link.send(ToKeeper::TakeOver).await);
     let failed = |source| {
         if let LinkError::Control(ControlError::Version(version)) = source {
             TakeOverError::Version { keeper, version }
@@ -190,7 +192,8 @@ fn held(link: &mut KeeperLink, message: FromKeeper) -> Result<Held, TakeOverErro
         FromKeeper::Started(_)
         | FromKeeper::LaunchFailed(_)
         | FromKeeper::Exited(_)
-        | FromKeeper::Empty => Err(TakeOverError::Link {
+        | FromKeeper::Empty
+        | FromKeeper::Refused => Err(TakeOverError::Link {
             keeper,
             source: LinkError::Unexpected { keeper },
         }),
