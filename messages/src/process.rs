@@ -251,6 +251,9 @@ pub struct ReapRequest {
     pub incarnation: Incarnation,
     /// The keeper whose tree it is; the keeper itself is not part of it.
     pub keeper: ProcIdentity,
+    /// The agent, which no keep rule means; `None` when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<ProcIdentity>,
     /// The cgroup made for this launch, if there is one: an absolute path below the mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,

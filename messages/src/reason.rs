@@ -150,7 +150,8 @@ pub struct EndReport {
     pub at: WallTime,
     /// True when a turn was running: its outcome is unknown.
     pub mid_turn: bool,
-    /// Every process of the tree as the snapshot before the teardown saw it.
+    /// Every process seen between the snapshot before the teardown and its end, with the reading
+    /// that found it and the last signal it was sent; 2,048 at most.
     pub processes: Vec<ProcReport>,
     /// Their memory (PSS) in bytes, measured by that snapshot.
     pub released_bytes: u64,

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use crate::adapter::{Adapter, Plan};
 use crate::adapters::Adapters;
 use crate::config::find_program;
+use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) boot_id: String,
     pub(crate) pool: Arc<ReaperPool>,
     pub(crate) program: KeeperProgram,
+    /// Where launches get their cgroups, on machines that have any for us.
+    pub(crate) cgroups: Option<Cgroups>,
     /// The value of [`STATE_VARIABLE`].
     pub(crate) state_key: String,
 }
@@ -99,10 +102,10 @@ impl Backends for LocalBackends {
             match prepared {
                 Ok(prepared) => {
                     let heard = facts.clone();
-                    let left = link::run(&shared, launch, prepared, facts, inbox, buffer).await;
-                    if let Some(keeper) = left {
+                    let retiring = link::run(&shared, launch, prepared, facts, inbox, buffer).await;
+                    if let Some(retiring) = retiring {
                         let whose = (session, incarnation);
-                        retired.hold(shared.clone(), whose, keeper, heard);
+                        retired.hold(shared.clone(), whose, retiring, heard);
                     }
                 }
                 Err(error) => {

@@ -18,6 +18,7 @@ use drowse_messages::StatusReport;
 use crate::adapter::Adapter;
 use crate::adapters::Adapters;
 use crate::backend::{LocalBackends, STATE_VARIABLE, Shared as Backing};
+use crate::chain::chain;
 use crate::clock::SystemClock;
 use crate::config::{ConfigError, Flag, Shared, Sources};
 use crate::exit::Exit;
@@ -25,6 +26,7 @@ use crate::extension::{Extension, ExtensionContext, Running};
 use crate::http::{self, Bounds, Server, TcpSocket, UnixSocket};
 use crate::lock::{LockError, StateLock};
 use crate::paths::{PathSources, Paths, PathsError};
+use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::{QUEUE_MAX, ReaperPool, THREADS};
 use crate::process::spawn::KeeperProgram;
 use crate::process::table;
@@ -301,21 +303,38 @@ impl Parts {
         let state_key = self.paths.state_dir.display().to_string();
         let boot_id = table::boot_id().map_err(system("read the boot id"))?;
         let mark = format!("{STATE_VARIABLE}={state_key}");
+        let cgroups = find_cgroups(&state_key);
+        let trees = LocalTrees::new(pool.clone(), mark, cgroups.clone());
         let backing = Backing {
             adapters: self.adapters.clone(),
             store: store.clone(),
             boot_id,
             pool: pool.clone(),
             program: self.program.clone(),
+            cgroups,
             state_key,
         };
         Ok(Ports {
             clock: self.clock.clone(),
             store,
-            trees: Arc::new(LocalTrees::new(pool.clone(), mark)),
+            trees: Arc::new(trees),
             catalog: self.config.clone(),
             backends: std::rc::Rc::new(LocalBackends::new(backing)),
         })
+    }
+}
+
+/// Cgroups make the end of a tree quicker and surer; the keepers do without.
+fn find_cgroups(state_key: &str) -> Option<Cgroups> {
+    match Cgroups::find(state_key) {
+        Ok(cgroups) => {
+            tracing::info!(folder = %cgroups.folder().display(), "each agent gets a cgroup");
+            Some(cgroups)
+        }
+        Err(error) => {
+            tracing::info!(why = chain(&error), "agents get no cgroups");
+            None
+        }
     }
 }
 

@@ -9,11 +9,14 @@
 //! Invariant: everything an agent starts stays below its keeper by kernel rule (the keeper is its
 //! subreaper), so a walk down from the keeper finds all of it, and nothing else.
 
+pub mod adopted;
+pub mod cgroup;
 pub mod control;
 pub mod find;
 pub mod keeper;
 mod launch;
 pub mod link;
+mod listening;
 pub mod reap;
 pub mod reaper;
 pub mod signal;

@@ -4,6 +4,7 @@
 //! [`ReaperPool`]. Invariant: a step is answered exactly once, also when the pool is full.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use drowse_actors::ports::{Found, Pending, ProcessTrees};
@@ -12,6 +13,8 @@ use drowse_messages::{
 };
 use tokio::sync::oneshot;
 
+use crate::process::cgroup::Cgroup;
+use crate::process::cgroup::place::{self, Cgroups};
 use crate::process::find::{find_below, living};
 use crate::process::reap::{Leftover, end_leftover};
 use crate::process::reaper::ReaperPool;
@@ -23,11 +26,23 @@ pub(crate) struct LocalTrees {
     pool: Arc<ReaperPool>,
     /// The environment entry that marks this daemon's agents.
     mark: String,
+    /// Where this daemon's cgroups are, where there are any.
+    cgroups: Option<Cgroups>,
 }
 
 impl LocalTrees {
-    pub(crate) fn new(pool: Arc<ReaperPool>, mark: String) -> Self {
-        Self { pool, mark }
+    pub(crate) fn new(pool: Arc<ReaperPool>, mark: String, cgroups: Option<Cgroups>) -> Self {
+        Self {
+            pool,
+            mark,
+            cgroups,
+        }
+    }
+
+    /// A path that may come from the disk, if it is one of ours.
+    fn owned(&self, path: Option<PathBuf>) -> Option<PathBuf> {
+        let cgroups = self.cgroups.as_ref()?;
+        path.filter(|path| cgroups.owns(path))
     }
 }
 
@@ -38,7 +53,8 @@ fn blocking<T: Send + 'static>(lost: T, work: impl FnOnce() -> T + Send + 'stati
 }
 
 impl ProcessTrees for LocalTrees {
-    fn reap(&self, request: ReapRequest, answer: Box<dyn FnOnce(ReapReport) + Send>) {
+    fn reap(&self, mut request: ReapRequest, answer: Box<dyn FnOnce(ReapReport) + Send>) {
+        request.cgroup = self.owned(request.cgroup);
         self.pool.submit(request, answer);
     }
 
@@ -96,8 +112,14 @@ impl ProcessTrees for LocalTrees {
     }
 
     fn end_leftover(&self, running: Running) -> Pending<String> {
+        let path = self.owned(running.cgroup);
         blocking("ending it failed".to_owned(), move || {
-            match end_leftover(&running.keeper) {
+            let cgroup = path.as_deref().and_then(|path| Cgroup::open(path).ok());
+            let ended = end_leftover(&running.keeper, cgroup);
+            if let Some(path) = path {
+                place::remove(&path);
+            }
+            match ended {
                 Ok(Leftover::Gone) => "its keeper is gone".to_owned(),
                 Ok(Leftover::IdentityDiffers) => "gone, identity differs".to_owned(),
                 Ok(Leftover::Ended(outcome)) => format!(

@@ -111,7 +111,7 @@ async fn end(shape: &Shape, among: &str, group: Option<&Group>) {
         });
         finish(link).await;
         let (link, _) = grow(shape).await;
-        let outcome = ours.time(|| run(ReapStep::Kill, &Scope::Keeper(link.keeper())));
+        let outcome = ours.time(|| run(ReapStep::Kill, &Scope::keeper(link.keeper())));
         let outcome = outcome.expect("the tree can be looked at");
         assert!(outcome.empty && outcome.processes.len() == shape.processes);
         finish(link).await;

@@ -182,7 +182,7 @@ async fn keepers(program: &KeeperProgram) {
     row("descriptors of each", "", &descriptors, None);
     row("switches of each at rest", "1/s", &switches, None);
     for (link, _) in alive {
-        run(ReapStep::Kill, &Scope::Keeper(link.keeper())).expect("the tree can be looked at");
+        run(ReapStep::Kill, &Scope::keeper(link.keeper())).expect("the tree can be looked at");
         finish(link).await;
     }
 }

@@ -127,7 +127,7 @@ fn a_declared_server_outlives_a_release_and_the_other_is_named() {
     let stopped = text(&ran(&daemon, &["stop", "--all", &id]).stdout);
     assert!(stopped.contains("ended what was kept"), "{stopped}");
     assert!(!keepme.is_alive() && is_free(port));
-    assert_eq!(kept_pids(&daemon), []);
+    assert!(kept_pids(&daemon).is_empty());
     daemon.wait_gone(&id);
 }
 
@@ -204,9 +204,9 @@ fn a_time_to_live_ends_a_kept_process() {
     server.wait_gone();
     let by_rule =
         |event: &SessionEvent| matches!(event, SessionEvent::KeptEnded { by: Who::Rule, .. });
-    daemon.wait_event(&id, "the end of what was kept", by_rule);
+    daemon.wait_event(&id, "the end of what was kept", 1, by_rule);
     assert_eq!(daemon.report(&id).state, SessionState::Released);
-    assert_eq!(kept_pids(&daemon), []);
+    assert!(kept_pids(&daemon).is_empty());
     daemon.wait_gone(&id);
 }
 
@@ -241,7 +241,7 @@ fn what_is_kept_outlives_a_killed_daemon() {
             }
         )
     };
-    daemon.wait_event(&id, "the end of what was kept", by_itself);
+    daemon.wait_event(&id, "the end of what was kept", 1, by_itself);
     daemon.wait_state(&id, SessionState::Released);
     daemon.wait_gone(&id);
 }
@@ -273,7 +273,7 @@ fn a_shutdown_ends_what_is_kept() {
     assert!(!server.is_alive());
     assert!(daemon.marked().is_empty(), "a tree outlived the daemon");
     daemon.restart();
-    assert_eq!(kept_pids(&daemon), []);
+    assert!(kept_pids(&daemon).is_empty());
     assert_eq!(
         daemon.say(&id, "FAKE:say on"),
         "SAID on (user turns seen: 2)"

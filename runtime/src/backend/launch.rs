@@ -1,7 +1,9 @@
 //! Starts a backend's processes, and has its keeper collected when it left.
 //!
-//! Fed by `link.rs`, which goes on from there. Invariant: a launch that fails leaves no process.
+//! Fed by `link.rs`, which goes on from there. Invariant: a launch that fails leaves no process and no
+//! cgroup.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use drowse_actors::ports::Launch;
@@ -11,14 +13,74 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Prepared, Shared};
 use crate::chain::chain;
+use crate::process::cgroup::place;
 use crate::process::control;
 use crate::process::link::{AgentStdio, KeeperEvent, KeeperLink};
 
 /// 30 s from asking for a keeper to the agent's process: far above any sane machine's time.
 const LAUNCH_MAX: Duration = Duration::from_secs(30);
 
-/// Starts the keeper, and the agent below it.
+/// What a launch has brought to life.
+pub(super) struct Started {
+    pub(super) keeper: KeeperLink,
+    pub(super) agent: ProcIdentity,
+    pub(super) stdio: AgentStdio,
+    /// The cgroup that the agent is in, if it is in one.
+    pub(super) cgroup: Option<PathBuf>,
+}
+
+/// Starts the keeper, and the agent below it, in a cgroup where there are any.
 pub(super) async fn start(
+    shared: &Shared,
+    launch: &Launch,
+    prepared: &Prepared,
+) -> Result<Started, String> {
+    let made = make_cgroup(shared, launch);
+    match start_in(made.clone(), shared, launch, prepared).await {
+        Ok((keeper, agent, stdio)) => {
+            let is_inside = |path: &PathBuf| place::holds(path, agent.pid());
+            let cgroup = made.clone().filter(is_inside);
+            if cgroup.is_none() {
+                give_up_cgroup(made);
+            }
+            Ok(Started {
+                keeper,
+                agent,
+                stdio,
+                cgroup,
+            })
+        }
+        Err(error) => {
+            give_up_cgroup(made);
+            Err(error)
+        }
+    }
+}
+
+/// That there is none for this launch does not stop it: the keeper holds its tree together.
+fn make_cgroup(shared: &Shared, launch: &Launch) -> Option<PathBuf> {
+    let made = shared
+        .cgroups
+        .as_ref()?
+        .create(launch.session, launch.incarnation);
+    match made {
+        Ok(cgroup) => Some(cgroup.path().to_owned()),
+        Err(error) => {
+            tracing::warn!(session = %launch.session, %error, "failed to make a cgroup");
+            None
+        }
+    }
+}
+
+fn give_up_cgroup(path: Option<PathBuf>) {
+    if let Some(path) = path {
+        tracing::debug!(cgroup = %path.display(), "no agent runs in this cgroup");
+        place::remove(&path);
+    }
+}
+
+async fn start_in(
+    cgroup: Option<PathBuf>,
     shared: &Shared,
     launch: &Launch,
     prepared: &Prepared,
@@ -32,7 +94,7 @@ pub(super) async fn start(
             .map(|(key, value)| (key.into(), value.into()))
             .collect(),
         cwd: launch.recipe.cwd.clone(),
-        cgroup: None,
+        cgroup,
         socket: None,
         orphan_grace: Duration::ZERO,
         eof_grace: launch.eof_grace,
@@ -57,14 +119,18 @@ pub(super) async fn start(
     };
     let identity = keeper.keeper();
     keeper.end();
-    collect(shared, identity);
+    collect(shared, identity, None);
     Err(error)
 }
 
-/// Has the reaper wait for a keeper that leaves.
-pub(super) fn collect(shared: &Shared, keeper: ProcIdentity) {
+/// Has the reaper wait for a keeper that leaves. It removes its cgroup before it does; this is for
+/// one that was killed.
+pub(super) fn collect(shared: &Shared, keeper: ProcIdentity, cgroup: Option<PathBuf>) {
     let note = Box::new(move |status: Option<ExitStatus>| {
         tracing::debug!(%keeper, ?status, "a keeper left");
+        if let Some(path) = cgroup {
+            place::remove(&path);
+        }
     });
     if let Err(error) = shared.pool.collect(keeper, note) {
         tracing::warn!(%keeper, %error, "failed to collect a keeper");

@@ -7,6 +7,7 @@
 //! Invariants: a launch is answered exactly once; everything the agent wrote before it ended is
 //! told before its end is (D36); no read, write or disk access in here keeps another waiting.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use actix::Recipient;
@@ -21,9 +22,10 @@ use drowse_policy::{BackendOrder, Input};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::launch::{collect, start};
+use super::launch::{Started, collect, start};
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
+use super::retired::Retiring;
 use super::{Prepared, ReadBuffer, Shared};
 use crate::adapter::{Direction, Fact, Observer, Seen};
 use crate::chain::chain;
@@ -47,10 +49,15 @@ pub(super) async fn run(
     facts: Recipient<Facts>,
     orders: mpsc::Receiver<BackendOrder>,
     buffer: ReadBuffer,
-) -> Option<KeeperLink> {
+) -> Option<Retiring> {
     let incarnation = launch.incarnation;
     match start(shared, &launch, &prepared).await {
-        Ok((keeper, agent, stdio)) => {
+        Ok(Started {
+            keeper,
+            agent,
+            stdio,
+            cgroup,
+        }) => {
             let identity = |process| BootedIdentity {
                 boot_id: shared.boot_id.clone(),
                 process,
@@ -58,7 +65,7 @@ pub(super) async fn run(
             let running = Running {
                 keeper: identity(keeper.keeper()),
                 agent: identity(agent),
-                cgroup: None,
+                cgroup: cgroup.clone(),
             };
             let launched = Launched {
                 incarnation,
@@ -77,6 +84,7 @@ pub(super) async fn run(
             let mut link = Link::new(
                 incarnation,
                 keeper,
+                cgroup,
                 stdio,
                 observer,
                 redactor,
@@ -105,6 +113,7 @@ struct Link {
     incarnation: Incarnation,
     keeper: Option<KeeperLink>,
     keeper_identity: drowse_messages::ProcIdentity,
+    cgroup: Option<PathBuf>,
     stdin: Option<pipe::Sender>,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
@@ -137,6 +146,7 @@ impl Link {
     fn new(
         incarnation: Incarnation,
         keeper: KeeperLink,
+        cgroup: Option<PathBuf>,
         stdio: AgentStdio,
         observer: Box<dyn Observer>,
         redactor: Redactor,
@@ -147,6 +157,7 @@ impl Link {
             incarnation,
             keeper_identity: keeper.keeper(),
             keeper: Some(keeper),
+            cgroup,
             stdin: stdio.stdin,
             stdout: Some(stdio.stdout),
             stderr: Some(stdio.stderr),
@@ -174,7 +185,7 @@ impl Link {
         &mut self,
         shared: &Shared,
         mut orders: mpsc::Receiver<BackendOrder>,
-    ) -> Option<KeeperLink> {
+    ) -> Option<Retiring> {
         loop {
             match self.next(&mut orders).await {
                 Next::Keeper(Some(event)) => self.on_keeper(&event),
@@ -483,7 +494,7 @@ impl Link {
     }
 
     /// Nobody needs the agent's pipes any more; the keeper stays above what is kept.
-    async fn retire(&mut self, until: Option<Duration>) -> Option<KeeperLink> {
+    async fn retire(&mut self, until: Option<Duration>) -> Option<Retiring> {
         let retired = match self.keeper.take() {
             Some(mut keeper) => {
                 let retired = keeper.send(ToKeeper::Retire { until }).await;
@@ -497,7 +508,8 @@ impl Link {
             self.seen.push(KeptEnded { incarnation }.into());
             self.tell();
         }
-        retired
+        let cgroup = self.cgroup.take();
+        retired.map(|keeper| Retiring { keeper, cgroup })
     }
 
     async fn leave(&mut self, shared: &Shared) {
@@ -506,7 +518,7 @@ impl Link {
         {
             tracing::debug!(error = chain(&error), "failed to let a keeper go");
         }
-        collect(shared, self.keeper_identity);
+        collect(shared, self.keeper_identity, self.cgroup.take());
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use actix::Recipient;
@@ -24,6 +25,12 @@ use crate::process::link::{KeeperEvent, KeeperLink};
 /// Whose keeper it is: of which launch of which session.
 type Whose = (SessionId, Incarnation);
 
+/// A keeper that stays above what is kept, and the cgroup of its launch.
+pub(super) struct Retiring {
+    pub(super) keeper: KeeperLink,
+    pub(super) cgroup: Option<PathBuf>,
+}
+
 /// The retired keepers of one daemon.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retired {
@@ -37,14 +44,14 @@ impl Retired {
         &self,
         shared: Rc<Shared>,
         whose: Whose,
-        keeper: KeeperLink,
+        retiring: Retiring,
         facts: Recipient<Facts>,
     ) {
         let (sender, dismissed) = oneshot::channel();
         self.dismiss.borrow_mut().insert(whose, sender);
         let this = self.clone();
         actix_rt::spawn(async move {
-            wait_for_end(&shared, whose.1, keeper, &facts, dismissed).await;
+            wait_for_end(&shared, whose.1, retiring, &facts, dismissed).await;
             this.dismiss.borrow_mut().remove(&whose);
         });
     }
@@ -77,7 +84,7 @@ impl Retired {
 async fn wait_for_end(
     shared: &Shared,
     incarnation: Incarnation,
-    mut keeper: KeeperLink,
+    Retiring { mut keeper, cgroup }: Retiring,
     facts: &Recipient<Facts>,
     mut dismissed: oneshot::Receiver<()>,
 ) {
@@ -102,5 +109,5 @@ async fn wait_for_end(
         tracing::debug!(error = chain(&error), "a retired keeper had left already");
     }
     drop(keeper);
-    collect(shared, identity);
+    collect(shared, identity, cgroup);
 }

@@ -3,12 +3,12 @@
 //! Fed by the trees' port, on a thread that may block. Signals nobody. Invariant: what is found is
 //! alive and hangs below one of the keepers that were given, which is still that very process.
 
-use std::io;
+use std::collections::HashMap;
 
-use drowse_messages::{KeepTarget, ProcIdentity, ProcReport, ReapStep};
+use drowse_messages::{KeepTarget, ProcIdentity, ProcReport};
 
-use super::reap::{self, Scope};
-use super::table::{Process, Stat, identify};
+use super::listening::ports_of;
+use super::table::{self, Stat, identify, stat_of};
 
 /// 4,096 steps up: deeper chains than any real one; the bound only ends a loop.
 const ANCESTORS_MAX: usize = 4096;
@@ -36,10 +36,6 @@ pub fn living(processes: Vec<ProcIdentity>) -> Vec<ProcIdentity> {
     processes.into_iter().filter(is_alive).collect()
 }
 
-fn stat_of(pid: i32) -> io::Result<Stat> {
-    Process::open(pid)?.stat()
-}
-
 fn find_pid(pid: i32, keepers: &[ProcIdentity]) -> Result<Below, String> {
     if pid == rustix::process::getpid().as_raw_nonzero().get() {
         return Err(format!("process {pid} is drowse itself"));
@@ -58,7 +54,8 @@ fn find_pid(pid: i32, keepers: &[ProcIdentity]) -> Result<Below, String> {
         if let Some(keeper) = keepers.iter().find(|keeper| keeper.pid() == parent)
             && identify(parent).is_ok_and(|found| found == *keeper)
         {
-            return Ok((*keeper, stat.report()));
+            let ports = ports_of(std::slice::from_ref(&stat));
+            return Ok((*keeper, with_ports(&stat, &ports)));
         }
         match stat_of(parent) {
             Ok(above) if above.parent > 0 => parent = above.parent,
@@ -69,11 +66,22 @@ fn find_pid(pid: i32, keepers: &[ProcIdentity]) -> Result<Below, String> {
 }
 
 fn find_listening(port: u16, keepers: &[ProcIdentity]) -> Result<Below, String> {
-    let listens = |process: &ProcReport| process.listens.contains(&port);
     let found = keepers.iter().find_map(|keeper| {
-        let tree = reap::run(ReapStep::Snapshot, &Scope::Keeper(*keeper)).ok()?;
-        let process = tree.processes.into_iter().find(listens)?;
+        let tree = table::walk(*keeper).ok()?;
+        let ports = ports_of(&tree);
+        let listens = |stat: &&Stat| {
+            let own = ports.get(&stat.identity);
+            own.is_some_and(|own| own.contains(&port))
+        };
+        let process = with_ports(tree.iter().find(listens)?, &ports);
         Some((*keeper, process))
     });
     found.ok_or_else(|| format!("no process of a session listens on port {port}"))
+}
+
+fn with_ports(stat: &Stat, ports: &HashMap<ProcIdentity, Vec<u16>>) -> ProcReport {
+    ProcReport {
+        listens: ports.get(&stat.identity).cloned().unwrap_or_default(),
+        ..stat.report()
+    }
 }

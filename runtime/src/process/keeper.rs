@@ -14,6 +14,7 @@
 use std::env;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ mod ending;
 pub const ARGUMENT: &str = "keeper";
 
 /// What the kernel shows as the keeper's name; at most 15 bytes.
-const NAME: &std::ffi::CStr = c"drowse-keeper";
+pub(super) const NAME: &str = "drowse-keeper";
 
 /// Runs the keeper if this process was started as one; to be called before anything else, since
 /// threads, open files and memory of a larger program have no place in it.
@@ -60,6 +61,8 @@ struct Keeper {
     listening: Option<Listening>,
     children: SignalFd,
     agent: ProcIdentity,
+    /// What the agent was born in.
+    cgroup: Option<PathBuf>,
     /// Copies of the daemon's ends, so that the agent's pipes outlive the daemon; `None` once
     /// retired.
     stdio: Option<Stdio>,
@@ -101,6 +104,7 @@ impl Keeper {
                     listening,
                     children,
                     agent,
+                    cgroup: launch.cgroup.clone(),
                     stdio: Some(stdio),
                     exited: None,
                     has_children: true,
@@ -359,7 +363,7 @@ fn become_keeper() -> io::Result<(Connection, SignalFd)> {
     SigSet::all().thread_set_mask()?;
     nix::sys::prctl::set_child_subreaper(true)?;
     nix::unistd::setsid()?;
-    nix::sys::prctl::set_name(NAME)?;
+    nix::sys::prctl::set_name(&std::ffi::CString::new(NAME).map_err(|_| Errno::EINVAL)?)?;
     close_inherited();
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     // Standard output leads nowhere. A copy of the socket left here would outlive the connection.

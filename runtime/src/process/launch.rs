@@ -3,7 +3,9 @@
 //! Fed by: keeper.rs. Knows nothing of the control socket.
 //! Invariant: the agent starts with the argv, environment and working folder it was given, as the
 //! leader of its own process group in the keeper's session, with every signal at its default and
-//! none blocked, and with no descriptor but 0, 1 and 2, which are pipes.
+//! none blocked, and with no descriptor but 0, 1 and 2, which are pipes. With a cgroup it is born
+//! in it ([`born`]); a launch is never refused because of one: whoever asked looks where the agent
+//! is.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -15,7 +17,10 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::SigSet;
 use nix::unistd::{Pid, pipe2};
 
+use super::cgroup::Cgroup;
 use super::control::{Launch, LaunchError, LaunchStep};
+
+mod born;
 
 /// What `execvp` searches when the environment names no `PATH`.
 const PATH_DEFAULT: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
@@ -48,7 +53,13 @@ pub(super) fn start(launch: &Launch) -> Result<(Pid, Stdio), LaunchError> {
         stdout_write.as_raw_fd(),
         stderr_write.as_raw_fd(),
     ];
-    let agent = spawn(launch, ends).map_err(failed(LaunchStep::Program))?;
+    let recipe = Recipe::of(launch).map_err(failed(LaunchStep::Program))?;
+    let cgroup = launch.cgroup.as_deref().map(Cgroup::open);
+    let agent = match cgroup {
+        Some(Ok(cgroup)) => born::start(&recipe, ends, &cgroup),
+        Some(Err(_)) | None => spawn(&recipe, ends),
+    };
+    let agent = agent.map_err(failed(LaunchStep::Program))?;
     Ok((
         agent,
         Stdio {
@@ -59,7 +70,46 @@ pub(super) fn start(launch: &Launch) -> Result<(Pid, Stdio), LaunchError> {
     ))
 }
 
-fn spawn(launch: &Launch, ends: [RawFd; 3]) -> nix::Result<Pid> {
+/// What `execve` takes.
+struct Recipe {
+    programs: Vec<CString>,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl Recipe {
+    fn of(launch: &Launch) -> nix::Result<Self> {
+        let argv = launch.argv.iter().map(|text| c_string(text));
+        let env = launch.env.iter().map(env_entry);
+        Ok(Self {
+            programs: candidates(launch)?,
+            argv: argv.collect::<Result<_, _>>()?,
+            env: env.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Has `run` try one program after the other, as `execvp` does.
+    fn run<T>(
+        &self,
+        run: impl Fn(&CStr, &[CString], &[CString]) -> nix::Result<T>,
+    ) -> nix::Result<T> {
+        let mut denied = None;
+        for program in &self.programs {
+            match run(program, &self.argv, &self.env) {
+                // A script without `#!` is run by the shell, as hosts rely on.
+                Err(Errno::ENOEXEC) => {
+                    return run(c"/bin/sh", &shell_argv(program, &self.argv), &self.env);
+                }
+                Err(Errno::EACCES) => denied = Some(Errno::EACCES),
+                Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(denied.unwrap_or(Errno::ENOENT))
+    }
+}
+
+fn spawn(recipe: &Recipe, ends: [RawFd; 3]) -> nix::Result<Pid> {
     let mut actions = PosixSpawnFileActions::init()?;
     for (target, end) in (0..).zip(ends) {
         actions.add_dup2(end, target)?;
@@ -73,29 +123,7 @@ fn spawn(launch: &Launch, ends: [RawFd; 3]) -> nix::Result<Pid> {
     attributes.set_pgroup(Pid::from_raw(0))?;
     attributes.set_sigmask(&SigSet::empty())?;
     attributes.set_sigdefault(&SigSet::all())?;
-    let argv = launch
-        .argv
-        .iter()
-        .map(|text| c_string(text))
-        .collect::<Result<Vec<_>, _>>()?;
-    let env = launch
-        .env
-        .iter()
-        .map(env_entry)
-        .collect::<Result<Vec<_>, _>>()?;
-    let run =
-        |program: &CStr, argv: &[CString]| posix_spawn(program, &actions, &attributes, argv, &env);
-    let mut denied = None;
-    for program in candidates(launch)? {
-        match run(&program, &argv) {
-            // A script without `#!` is run by the shell, as `execvp` does and hosts rely on.
-            Err(Errno::ENOEXEC) => return run(c"/bin/sh", &shell_argv(program, &argv)),
-            Err(Errno::EACCES) => denied = Some(Errno::EACCES),
-            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
-            outcome => return outcome,
-        }
-    }
-    Err(denied.unwrap_or(Errno::ENOENT))
+    recipe.run(|program, argv, env| posix_spawn(program, &actions, &attributes, argv, env))
 }
 
 /// Where the program may be: itself if it holds a slash, else in each folder of the agent's
@@ -122,9 +150,9 @@ fn candidates(launch: &Launch) -> nix::Result<Vec<CString>> {
         .collect()
 }
 
-fn shell_argv(program: CString, argv: &[CString]) -> Vec<CString> {
+fn shell_argv(program: &CStr, argv: &[CString]) -> Vec<CString> {
     let arguments = argv.iter().skip(1).cloned();
-    [c"/bin/sh".to_owned(), program]
+    [c"/bin/sh".to_owned(), program.to_owned()]
         .into_iter()
         .chain(arguments)
         .collect()

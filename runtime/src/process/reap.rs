@@ -2,66 +2,206 @@
 //!
 //! Fed by: reaper.rs (the daemon's threads) and keeper.rs (when its daemon has died). Decides
 //! neither when nor whether: policy does.
-//! Invariant: a tree counts as empty only after a fresh walk found nobody alive in it, and every
-//! step ends within [`KILL_MAX`] whatever the processes do.
+//! Invariant: a tree counts as empty only after a fresh walk found nobody alive in it but what is
+//! kept, and every step ends within [`KILL_MAX`] whatever the processes do.
 //!
-//! A tree is frozen before it is killed, because processes that are killed one by one answer by
-//! starting others; and processes are stopped at the moment they are seen, because one that forks
-//! its successor and exits lives for less time than a whole walk takes.
+//! A tree is what is below its keeper and what is in its cgroup, if it has one: a process may
+//! leave either (root moves itself to another cgroup; whoever kills a keeper takes the way down
+//! from it away), hardly both.
+//!
+//! **Nobody is signalled by a number that was noted earlier.** Between steps nothing is kept of a
+//! tree but its keeper's identity and cgroup: whom a step signals it has found itself, a moment
+//! ago, below that keeper or in that cgroup, and the signal goes through the `/proc` folder or the
+//! pidfd that was opened when it was found. Both stay bound to that one process when its number is
+//! given to another ([`table::Process`]), so that a descriptor kept from an earlier walk would
+//! reach nobody whom the fresh walk does not. [`kill`] says what holds between two walks of the
+//! same step.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use drowse_messages::{BootedIdentity, ProcIdentity, ProcReport, ReapStep, Survivor};
+use drowse_messages::{BootedIdentity, KeepRule, ProcIdentity, ProcReport, ReapStep, Survivor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
+use super::adopted;
+use super::cgroup::Cgroup;
+use super::listening;
 use super::signal::{SignalError, Signaller, find};
 use super::sweep::Mark;
-use super::table::{self, Process, Seen, Stat, visit};
+use super::table::{self, Process, Stat, Visit};
+
+mod keep;
+mod kill;
 
 /// 5 s: a process of 50 GB needs about 3 s to give its memory back after SIGKILL; one that takes
 /// longer sleeps in the kernel, and waiting on does not wake it (D46).
 pub const KILL_MAX: Duration = Duration::from_secs(5);
 
-/// 1 s of trying to stop everything; then it is killed as it is, and looked for again.
-const FREEZE_MAX: Duration = Duration::from_secs(1);
-
-/// Walks without a pause before the first short sleep: a stopped process is seen as stopped
-/// within microseconds unless it has to leave the kernel first.
-const FREEZE_ROUNDS_EAGER: u32 = 8;
-
-/// Long enough to let a process on this very core take its SIGSTOP.
-const FREEZE_PAUSE: Duration = Duration::from_micros(100);
-
-/// 256 processes are killed and awaited through descriptors that are open already; more of them
-/// are looked up again, and those that die slowly are found by the next walk.
-const PIDFDS_MAX: usize = 256;
-
 /// 2,048 processes in a report: enough for every real tree, small enough for a message.
 const REPORT_PROCESSES_MAX: usize = 2048;
 
-/// Where a tree hangs.
+/// 256 processes are signalled, and awaited, through descriptors that have been open since they
+/// were found; more of them are looked up again, by number and start time.
+const HELD_MAX: usize = 256;
+
+/// 4,096 steps up: deeper chains than any real one; the bound only ends a loop.
+const ANCESTORS_MAX: usize = 4096;
+
+/// Which reading of the tree a process was found in; see [`ProcReport::scan`].
+const SCAN_SNAPSHOT: u32 = 0;
+/// As above.
+const SCAN_TERMINATE: u32 = 1;
+
+/// How a tree hangs together from above.
 #[derive(Debug)]
-pub enum Scope {
+enum Top {
     /// Below this keeper; the keeper itself is not part of it.
     Keeper(ProcIdentity),
-    /// Processes that carry a mark in their environment, and what is below them: all that can
-    /// be found when their keeper is lost.
+    /// Processes that carry a mark in their environment, and what is below them.
     Marked(Mark),
+    /// The same, and what came to this process when its keeper was killed.
+    Lost(Mark),
+    /// Nobody is: the tree is what is in its cgroup.
+    Missing,
+}
+
+/// A tree: where it hangs, and what of it is not to be ended.
+#[derive(Debug)]
+pub struct Scope {
+    top: Top,
+    cgroup: Option<Cgroup>,
+    /// The agent, which no rule keeps.
+    agent: Option<ProcIdentity>,
+    rules: Vec<KeepRule>,
+    /// The processes that the rules name.
+    kept: BTreeSet<ProcIdentity>,
 }
 
 impl Scope {
-    /// The topmost processes, listed now.
-    fn roots(&self) -> io::Result<Vec<i32>> {
-        match self {
-            Self::Keeper(keeper) => table::children_of(*keeper),
-            Self::Marked(mark) => mark.find(),
+    const fn below(top: Top) -> Self {
+        Self {
+            top,
+            cgroup: None,
+            agent: None,
+            rules: Vec::new(),
+            kept: BTreeSet::new(),
         }
     }
+
+    /// What is below this keeper.
+    #[must_use]
+    pub const fn keeper(keeper: ProcIdentity) -> Self {
+        Self::below(Top::Keeper(keeper))
+    }
+
+    /// Processes that carry a mark in their environment, and what is below them.
+    #[must_use]
+    pub const fn marked(mark: Mark) -> Self {
+        Self::below(Top::Marked(mark))
+    }
+
+    /// What a keeper that was killed from outside has left: the processes with its mark, those
+    /// that this process has adopted, and what is below them.
+    #[must_use]
+    pub const fn lost(mark: Mark) -> Self {
+        Self::below(Top::Lost(mark))
+    }
+
+    /// And what is in this cgroup.
+    #[must_use]
+    pub fn in_cgroup(self, cgroup: Option<Cgroup>) -> Self {
+        Self { cgroup, ..self }
+    }
+
+    /// But not what these rules mean. They never mean the agent.
+    #[must_use]
+    pub fn keeping(self, rules: Vec<KeepRule>, agent: Option<ProcIdentity>) -> Self {
+        let named = rules.iter().filter_map(|rule| match rule {
+            KeepRule::Process(process) => Some(*process),
+            KeepRule::Listen(_) | KeepRule::Exe(_) => None,
+        });
+        let kept = named.filter(|&process| Some(process) != agent).collect();
+        Self {
+            agent,
+            kept,
+            rules,
+            ..self
+        }
+    }
+
+    /// One visit of everything in the tree but what is kept.
+    fn visit(&self, on_found: &mut dyn FnMut(&Process, &Stat)) -> io::Result<Visit> {
+        self.visit_all(&mut |process, stat| {
+            let is_kept = self.kept.contains(&stat.identity);
+            if !is_kept {
+                on_found(process, stat);
+            }
+            !is_kept
+        })
+    }
+
+    /// One visit of everything in the tree, as deep as `on_found` says.
+    fn visit_all(&self, on_found: &mut dyn FnMut(&Process, &Stat) -> bool) -> io::Result<Visit> {
+        let roots = match &self.top {
+            Top::Keeper(keeper) => table::children_of(*keeper)?,
+            Top::Marked(mark) => mark.find()?,
+            Top::Lost(mark) => [mark.find()?, adopted::find(mark)?].concat(),
+            Top::Missing => Vec::new(),
+        };
+        let mut visit = Visit::default();
+        visit.below(roots, on_found)?;
+        if let Some(cgroup) = &self.cgroup {
+            let mut others = cgroup.processes()?;
+            others.retain(|&pid| !visit.has(pid) && !self.is_below_kept(pid));
+            visit.below(others, on_found)?;
+        }
+        Ok(visit)
+    }
+
+    /// True when the way up from this process leads to one that is kept.
+    fn is_below_kept(&self, pid: i32) -> bool {
+        let is_kept = |stat: &Stat| self.kept.contains(&stat.identity);
+        !self.kept.is_empty() && line_of(pid).any(|stat| is_kept(&stat))
+    }
+
+    /// Lists what `pick` makes of the tree without what is kept.
+    fn list<T>(&self, pick: &dyn Fn(&Process, &Stat, usize) -> T) -> io::Result<Vec<T>> {
+        let visit = |on_found: &mut dyn FnMut(&Process, &Stat) -> bool| {
+            self.visit(&mut |process, stat| {
+                on_found(process, stat);
+            })
+        };
+        table::list(&visit, pick)
+    }
+
+    /// Lists what is kept and lives, with all that is below it.
+    fn list_kept(&self) -> io::Result<Vec<Stat>> {
+        if self.kept.is_empty() {
+            return Ok(Vec::new());
+        }
+        let is_there = |process: &&ProcIdentity| find(**process).is_ok();
+        let roots = self
+            .kept
+            .iter()
+            .filter(is_there)
+            .map(|process| process.pid());
+        let roots: Vec<_> = roots.collect();
+        let visit = |on_found: &mut dyn FnMut(&Process, &Stat) -> bool| {
+            let mut visit = Visit::default();
+            visit.below(roots.clone(), on_found)?;
+            Ok(visit)
+        };
+        table::list(&visit, &|_, stat, _| stat.clone())
+    }
+}
+
+/// A process, its parent, and so on up, as they are now.
+fn line_of(pid: i32) -> impl Iterator<Item = Stat> {
+    let first = table::stat_of(pid).ok();
+    std::iter::successors(first, |stat| table::stat_of(stat.parent).ok()).take(ANCESTORS_MAX)
 }
 
 /// What a step found and did.
@@ -71,35 +211,56 @@ pub struct Outcome {
     pub processes: Vec<ProcReport>,
     /// Those that could not be ended.
     pub survivors: Vec<Survivor>,
-    /// True once a fresh walk found nobody alive.
+    /// Those that are kept, and live; at most 2,048.
+    pub kept: Vec<ProcReport>,
+    /// True once a fresh walk found nobody alive but those.
     pub empty: bool,
 }
 
-/// Runs one step on the tree at `scope`.
+/// Runs one step on a tree.
 ///
 /// # Errors
 /// The tree cannot be looked at; [`table::is_gone`] when that is because its keeper is gone.
 pub fn run(step: ReapStep, scope: &Scope) -> io::Result<Outcome> {
-    match step {
-        ReapStep::Snapshot => snapshot(scope),
+    let outcome = match step {
+        ReapStep::Snapshot => return snapshot(scope),
         ReapStep::Terminate => terminate(scope),
-        ReapStep::Kill => kill(scope),
+        ReapStep::Kill => kill::kill(scope),
         ReapStep::Verify => verify(scope),
-    }
+    }?;
+    Ok(Outcome {
+        kept: reports(&scope.list_kept()?, &Stat::report),
+        ..outcome
+    })
 }
 
-/// Lists and measures the tree.
-fn snapshot(scope: &Scope) -> io::Result<Outcome> {
-    let found = table::list(&|| scope.roots())?;
-    let processes: Vec<_> = found
+fn reports(found: &[Stat], report: &dyn Fn(&Stat) -> ProcReport) -> Vec<ProcReport> {
+    found
         .iter()
         .take(REPORT_PROCESSES_MAX)
-        .map(measure)
+        .map(report)
+        .collect()
+}
+
+/// Lists and measures the tree, and says what of it the rules keep.
+fn snapshot(scope: &Scope) -> io::Result<Outcome> {
+    let visit = |on_found: &mut dyn FnMut(&Process, &Stat) -> bool| scope.visit_all(on_found);
+    let mut found = table::list(&visit, &|_, stat, _| stat.clone())?;
+    let ports = listening::ports_of(&found);
+    let kept_pids = keep::resolve(&found, &scope.rules, scope.agent, &ports);
+    let measured = |stat: &Stat| ProcReport {
+        listens: ports.get(&stat.identity).cloned().unwrap_or_default(),
+        scan: SCAN_SNAPSHOT,
+        ..measure(stat)
+    };
+    let kept: Vec<_> = found
+        .extract_if(.., |stat| kept_pids.contains(&stat.identity))
         .collect();
     Ok(Outcome {
-        empty: processes.is_empty(),
-        processes,
+        empty: found.is_empty(),
+        processes: reports(&found, &measured),
         survivors: Vec::new(),
+        kept: reports(&kept, &measured),
     })
 }
 
@@ -116,204 +277,69 @@ fn measure(stat: &Stat) -> ProcReport {
 /// Asks every process of the tree to end, leaves first, so that a parent which waits for its
 /// children finds them already asked.
 fn terminate(scope: &Scope) -> io::Result<Outcome> {
+    if let Some(cgroup) = &scope.cgroup {
+        // Somebody may have frozen it, and then nobody in it would hear.
+        cgroup.thaw()?;
+    }
     let signaller = Signaller::new();
-    let found = table::list(&|| scope.roots())?;
-    for stat in found.iter().rev() {
-        if signaller.send_to(stat.identity, Signal::TERM).is_ok() {
+    let found = scope.list(&|process, stat, count| {
+        let held = (count < HELD_MAX).then(|| process.hold().ok()).flatten();
+        (stat.clone(), held)
+    })?;
+    let mut processes = Vec::new();
+    for (stat, held) in found.iter().rev() {
+        let send = |signal| match held {
+            Some(folder) => signaller.send_through(folder, stat.identity, signal),
+            None => signaller.send_to(stat.identity, signal),
+        };
+        let is_sent = send(Signal::TERM).is_ok();
+        if is_sent {
             // SIGCONT follows, because a stopped process would not see SIGTERM. That it may have
             // ended in between is what was wanted.
-            drop(signaller.send_to(stat.identity, Signal::CONT));
+            drop(send(Signal::CONT));
         }
+        processes.push(ProcReport {
+            scan: SCAN_TERMINATE,
+            signal: is_sent.then_some(Signal::TERM.as_raw()),
+            ..stat.report()
+        });
     }
-    let processes = found
-        .iter()
-        .take(REPORT_PROCESSES_MAX)
-        .map(Stat::report)
-        .collect();
+    processes.reverse();
+    processes.truncate(REPORT_PROCESSES_MAX);
     Ok(Outcome {
         processes,
-        survivors: Vec::new(),
         empty: found.is_empty(),
+        ..Outcome::default()
     })
 }
 
 /// Is anybody left?
 fn verify(scope: &Scope) -> io::Result<Outcome> {
     let left = look(scope)?;
-    let processes = left
-        .iter()
-        .take(REPORT_PROCESSES_MAX)
-        .map(Stat::report)
-        .collect();
     Ok(Outcome {
-        processes,
-        survivors: Vec::new(),
+        processes: reports(&left, &Stat::report),
         empty: left.is_empty(),
+        ..Outcome::default()
     })
-}
-
-/// Freezes, kills, waits and looks again until nobody is left or [`KILL_MAX`] is over.
-fn kill(scope: &Scope) -> io::Result<Outcome> {
-    let mut killing = Killing::new(scope);
-    loop {
-        let frozen = killing.freeze()?;
-        killing.kill(&frozen);
-        let left = look(scope)?;
-        if killing.is_over(&left) {
-            return Ok(killing.outcome(&left));
-        }
-    }
 }
 
 /// Lists who is alive, looking again while the picture changes: a `children` file can skip a
 /// living child at the moment another one is removed from it, so finding nobody counts only when
 /// no entry was there at all, or the same dead ones were there twice.
 fn look(scope: &Scope) -> io::Result<Vec<Stat>> {
-    let mut last = Seen::default();
+    let mut last = Visit::default();
     loop {
         let mut alive = Vec::new();
-        let seen = visit(scope.roots()?, &mut |_, stat| alive.push(stat.clone()))?;
-        if !alive.is_empty() || seen == last {
+        let seen = scope.visit(&mut |_, stat| alive.push(stat.clone()))?;
+        if !alive.is_empty() || seen.is_like(&last) {
             return Ok(alive);
         }
         last = seen;
     }
 }
 
-/// One kill step under way.
-struct Killing<'a> {
-    scope: &'a Scope,
-    signaller: Signaller,
-    deadline: Instant,
-    /// Everything ever seen in this tree, in the form it is reported.
-    found: HashMap<ProcIdentity, ProcReport>,
-    /// Descriptors of those found since the last kill, at most [`PIDFDS_MAX`].
-    pidfds: HashMap<ProcIdentity, OwnedFd>,
-    /// Whom the kernel did not let us signal, and what it said.
-    refused: HashMap<ProcIdentity, String>,
-}
-
-impl<'a> Killing<'a> {
-    fn new(scope: &'a Scope) -> Self {
-        Self {
-            scope,
-            signaller: Signaller::new(),
-            deadline: Instant::now() + KILL_MAX,
-            found: HashMap::new(),
-            pidfds: HashMap::new(),
-            refused: HashMap::new(),
-        }
-    }
-
-    /// Stops everything until a walk finds nobody new and nobody moving; returns what that walk
-    /// found, parents first.
-    fn freeze(&mut self) -> io::Result<Vec<ProcIdentity>> {
-        let until = self.deadline.min(Instant::now() + FREEZE_MAX);
-        let mut rounds = 0;
-        loop {
-            let mut restless = 0;
-            let mut here = Vec::new();
-            visit(self.scope.roots()?, &mut |process, stat| {
-                restless += usize::from(self.stop(process, stat));
-                here.push(stat.identity);
-            })?;
-            rounds += 1;
-            if restless == 0 || Instant::now() >= until {
-                return Ok(here);
-            }
-            if rounds > FREEZE_ROUNDS_EAGER {
-                thread::sleep(FREEZE_PAUSE);
-            }
-        }
-    }
-
-    /// Stops one process; true when it is new or was still moving.
-    fn stop(&mut self, process: &Process, stat: &Stat) -> bool {
-        let is_new = !self.found.contains_key(&stat.identity);
-        if !is_new && matches!(stat.state, 'T' | 't') {
-            return false;
-        }
-        // The descriptor is opened before the signal is sent through the folder: if that
-        // succeeds, the process still had its number when the descriptor was opened.
-        let has_room = is_new && self.pidfds.len() < PIDFDS_MAX;
-        let pidfd = has_room.then(|| open_pidfd(stat.identity)).flatten();
-        let sent = self.signaller.send(process, stat, Signal::STOP);
-        let is_refused = self.note(stat.identity, &sent);
-        if is_new {
-            self.found.insert(stat.identity, stat.report());
-        }
-        if sent.is_ok() {
-            self.pidfds
-                .extend(pidfd.map(|pidfd| (stat.identity, pidfd)));
-        }
-        is_new || (!stat.is_still() && !is_refused)
-    }
-
-    /// Kills these and waits until they are dead.
-    fn kill(&mut self, targets: &[ProcIdentity]) {
-        let pidfds = std::mem::take(&mut self.pidfds);
-        for &target in targets {
-            let sent = match pidfds.get(&target) {
-                Some(pidfd) => self.signaller.send_through(pidfd, target, Signal::KILL),
-                None => self.signaller.send_to(target, Signal::KILL),
-            };
-            self.note(target, &sent);
-        }
-        for pidfd in targets.iter().filter_map(|target| pidfds.get(target)) {
-            wait_for_end(pidfd, self.deadline);
-        }
-    }
-
-    /// Keeps the reason when a signal was refused; true then.
-    fn note(&mut self, target: ProcIdentity, sent: &Result<(), SignalError>) -> bool {
-        match sent {
-            Ok(()) | Err(SignalError::Gone(_) | SignalError::IdentityDiffers(_)) => false,
-            Err(
-                error @ (SignalError::Protected(_)
-                | SignalError::Denied(_)
-                | SignalError::Failed { .. }),
-            ) => {
-                self.refused.insert(target, error.to_string());
-                true
-            }
-        }
-    }
-
-    /// Nobody is left, only such as cannot be ended are, or time is up.
-    fn is_over(&self, left: &[Stat]) -> bool {
-        left.iter()
-            .all(|stat| self.refused.contains_key(&stat.identity))
-            || Instant::now() >= self.deadline
-    }
-
-    fn outcome(mut self, left: &[Stat]) -> Outcome {
-        let survivors = left.iter().map(|stat| self.survivor(stat)).collect();
-        let mut processes: Vec<_> = self.found.drain().map(|(_, report)| report).collect();
-        processes.sort_by_key(|report| report.identity.start_ticks());
-        processes.truncate(REPORT_PROCESSES_MAX);
-        Outcome {
-            processes,
-            survivors,
-            empty: left.is_empty(),
-        }
-    }
-
-    fn survivor(&self, stat: &Stat) -> Survivor {
-        let why = match (self.refused.get(&stat.identity), stat.state) {
-            (Some(refusal), _) => refusal.clone(),
-            (None, 'D') => "not killable: in uninterruptible sleep".to_owned(),
-            (None, _) => format!("still there {} s after SIGKILL", KILL_MAX.as_secs()),
-        };
-        Survivor {
-            process: stat.report(),
-            state: stat.state,
-            why,
-        }
-    }
-}
-
-fn open_pidfd(target: ProcIdentity) -> Option<OwnedFd> {
-    pidfd_open(Pid::from_raw(target.pid())?, PidfdFlags::empty()).ok()
+fn open_pidfd(pid: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
 /// Waits until the process behind `pidfd` has ended; true when it has.
@@ -329,7 +355,7 @@ fn wait_for_end(pidfd: &OwnedFd, deadline: Instant) -> bool {
 /// True when it has ended (it may still be a zombie).
 #[must_use]
 pub fn wait_until_ended(target: ProcIdentity, deadline: Instant) -> bool {
-    let Some(pidfd) = open_pidfd(target) else {
+    let Some(pidfd) = open_pidfd(target.pid()) else {
         return true;
     };
     // Looked at after the descriptor is open: if it still is the process meant, so is the
@@ -352,20 +378,26 @@ pub enum Leftover {
 }
 
 /// Ends the tree of a keeper that an earlier daemon left behind, and the keeper itself, if it is
-/// still there and still the same process of the same boot (D11).
+/// still there and still the same process of the same boot (D11). `cgroup` is the tree's, and is
+/// ended also when the keeper is gone.
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub fn end_leftover(keeper: &BootedIdentity) -> io::Result<Leftover> {
+pub fn end_leftover(keeper: &BootedIdentity, cgroup: Option<Cgroup>) -> io::Result<Leftover> {
     if keeper.boot_id != table::boot_id()? {
         return Ok(Leftover::IdentityDiffers);
     }
-    match find(keeper.process) {
-        Err(SignalError::IdentityDiffers(_)) => return Ok(Leftover::IdentityDiffers),
-        Ok((_, stat)) if stat.is_alive() => {}
-        _ => return Ok(Leftover::Gone),
-    }
-    let outcome = match kill(&Scope::Keeper(keeper.process)) {
+    let absent = match find(keeper.process) {
+        Err(SignalError::IdentityDiffers(_)) => Some(Leftover::IdentityDiffers),
+        Ok((_, stat)) if stat.is_alive() => None,
+        _ => Some(Leftover::Gone),
+    };
+    let top = match absent {
+        None => Top::Keeper(keeper.process),
+        Some(_) if cgroup.is_some() => Top::Missing,
+        Some(absent) => return Ok(absent),
+    };
+    let outcome = match kill::kill(&Scope::below(top).in_cgroup(cgroup)) {
         // It left by itself meanwhile, which a keeper does only when its tree is empty.
         Err(error) if table::is_gone(&error) => return Ok(Leftover::Gone),
         outcome => outcome?,

@@ -18,6 +18,8 @@ use nix::unistd::Pid;
 use rustix::process::Signal;
 use thiserror::Error;
 
+use super::adopted;
+use super::cgroup::Cgroup;
 use super::reap::{self, Outcome, Scope, wait_until_ended};
 use super::signal::Signaller;
 use super::spawn::SESSION_VARIABLE;
@@ -173,7 +175,7 @@ fn carry_out(order: Order) {
 }
 
 /// Runs one step. A keeper that was killed from outside has left its tree to others; the session's
-/// mark leads to it then.
+/// mark, the cgroup, and adoption by this process lead to it then.
 fn run(request: ReapRequest) -> ReapReport {
     let started = Instant::now();
     let ReapRequest {
@@ -182,10 +184,12 @@ fn run(request: ReapRequest) -> ReapReport {
         keeper,
         ..
     } = request;
-    let outcome = match reap::run(step, &Scope::Keeper(keeper)) {
+    let outcome = match reap::run(step, &scope(Scope::keeper(keeper), &request)) {
         Err(error) if table::is_gone(&error) => {
             tracing::warn!(%session, %keeper, "the keeper is lost");
-            reap::run(step, &Scope::Marked(session_mark(session)))
+            let outcome = reap::run(step, &scope(Scope::lost(session_mark(session)), &request));
+            adopted::collect();
+            outcome
         }
         outcome => outcome,
     };
@@ -195,6 +199,20 @@ fn run(request: ReapRequest) -> ReapReport {
         Outcome::default()
     });
     report(&request, outcome, started.elapsed())
+}
+
+fn scope(scope: Scope, request: &ReapRequest) -> Scope {
+    let open = |path| Cgroup::of_launch(path, request.session, request.incarnation);
+    let cgroup = match request.cgroup.as_deref().map(open) {
+        Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::error!(session = %request.session, %error, "failed to open a cgroup");
+            None
+        }
+        opened => opened.and_then(Result::ok),
+    };
+    scope
+        .in_cgroup(cgroup)
+        .keeping(request.keep.clone(), request.agent)
 }
 
 fn report(request: &ReapRequest, outcome: Outcome, took: Duration) -> ReapReport {
@@ -207,6 +225,7 @@ fn report(request: &ReapRequest, outcome: Outcome, took: Duration) -> ReapReport
     let Outcome {
         processes,
         survivors,
+        kept,
         empty,
     } = outcome;
     ReapReport {
@@ -215,7 +234,7 @@ fn report(request: &ReapRequest, outcome: Outcome, took: Duration) -> ReapReport
         step,
         processes,
         survivors,
-        kept: Vec::new(),
+        kept,
         empty,
         took,
     }
@@ -229,7 +248,7 @@ fn session_mark(session: SessionId) -> Mark {
 }
 
 fn measure_tree(keeper: ProcIdentity) -> Option<TreeUsage> {
-    let tree = reap::run(ReapStep::Snapshot, &Scope::Keeper(keeper)).ok()?;
+    let tree = reap::run(ReapStep::Snapshot, &Scope::keeper(keeper)).ok()?;
     let pss_bytes = tree.processes.iter().map(|process| process.pss_bytes).sum();
     Some(TreeUsage {
         keeper,

@@ -70,6 +70,12 @@ impl Signaller {
         Self { protected }
     }
 
+    /// True for a process that this one never signals.
+    #[must_use]
+    pub fn protects(&self, pid: i32) -> bool {
+        self.protected.contains(&pid)
+    }
+
     /// Signals a process that is being looked at; `stat` was read through `process`.
     ///
     /// # Errors
@@ -89,7 +95,7 @@ impl Signaller {
         target: ProcIdentity,
         signal: Signal,
     ) -> Result<(), SignalError> {
-        if self.protected.contains(&target.pid()) {
+        if self.protects(target.pid()) {
             return Err(SignalError::Protected(target));
         }
         match pidfd_send_signal(descriptor, signal) {

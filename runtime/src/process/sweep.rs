@@ -2,9 +2,9 @@
 //! them any more: it was killed from outside.
 //!
 //! Fed by: reap.rs (a lost keeper) and the daemon's start. The only place that scans `/proc`.
-//! Invariant: processes of other users, those below a live keeper, this process and those it
-//! descends from are never found. A process that replaced its environment is found only through
-//! an ancestor that did not.
+//! Invariant: processes of other users, keepers and what is below them, this process and those it
+//! descends from are never found: a keeper that lives is not lost, and ends its tree itself. A
+//! process that replaced its environment is found only through an ancestor that did not.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -18,6 +18,9 @@ use super::table::Process;
 
 /// 8 MiB: above the 6 MiB that the kernel allows arguments and environment to take together.
 const ENVIRON_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// How the arguments of every keeper begin.
+const KEEPER_ARGUMENTS: &[u8] = b"drowse\0keeper\0";
 
 /// 4,096 steps up: deeper chains than any real one; the bound only ends a loop.
 const ANCESTORS_MAX: usize = 4096;
@@ -63,22 +66,44 @@ impl Mark {
     }
 
     fn marks(&self, pid: i32, environ: &mut Vec<u8>) -> bool {
-        environ.clear();
-        File::open(format!("/proc/{pid}/environ"))
-            .and_then(|file| file.take(ENVIRON_BYTES_MAX).read_to_end(environ))
-            .is_ok_and(|_| {
-                environ
-                    .split(|&byte| byte == 0)
-                    .any(|e| e == self.entry.as_bytes())
-            })
+        read_environ(pid, environ) && entries(environ).any(|one| one == self.entry.as_bytes())
+    }
+
+    /// True for a process that carries the same variable with another value.
+    pub(super) fn is_of_another(&self, pid: i32) -> bool {
+        let (name, _) = self.entry.split_once('=').unwrap_or((&self.entry, ""));
+        let mut environ = Vec::new();
+        read_environ(pid, &mut environ)
+            && entries(&environ)
+                .filter_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+                .any(|value| self.entry.as_bytes()[name.len() + 1..] != *value)
     }
 
     fn is_excluded(&self, pid: i32) -> bool {
         let line = ancestors(pid);
-        self.exclude
-            .iter()
-            .any(|keeper| line.contains(&keeper.pid()))
+        let is_listed = |one: &i32| self.exclude.iter().any(|keeper| keeper.pid() == *one);
+        line.iter().any(|one| is_listed(one) || is_keeper(*one))
     }
+}
+
+fn read_environ(pid: i32, environ: &mut Vec<u8>) -> bool {
+    environ.clear();
+    File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| file.take(ENVIRON_BYTES_MAX).read_to_end(environ))
+        .is_ok()
+}
+
+fn entries(environ: &[u8]) -> impl Iterator<Item = &[u8]> {
+    environ.split(|&byte| byte == 0)
+}
+
+/// True for a keeper, by the arguments that it was started with.
+pub(super) fn is_keeper(pid: i32) -> bool {
+    let mut start = Vec::new();
+    let most = u64::try_from(KEEPER_ARGUMENTS.len()).expect("a few bytes");
+    File::open(format!("/proc/{pid}/cmdline"))
+        .and_then(|file| file.take(most).read_to_end(&mut start))
+        .is_ok_and(|_| start == KEEPER_ARGUMENTS)
 }
 
 /// `pid` itself, its parent, and so on up.
@@ -100,7 +125,7 @@ fn ancestors(pid: i32) -> Vec<i32> {
 /// `/proc` cannot be read.
 pub fn sweep_marked(mark: Mark) -> io::Result<Outcome> {
     let started = Instant::now();
-    let outcome = run(ReapStep::Kill, &Scope::Marked(mark))?;
+    let outcome = run(ReapStep::Kill, &Scope::marked(mark))?;
     if !outcome.processes.is_empty() {
         tracing::warn!(
             processes = outcome.processes.len(),

@@ -1,6 +1,6 @@
 //! Reads the process table: one process, the tree below one, never the whole of `/proc`.
 //!
-//! Fed by: reap.rs, reaper.rs, spawn.rs, signal.rs. Sends no signal and decides nothing.
+//! Fed by: everything else in this folder. Sends no signal and decides nothing.
 //! Invariant: what is read through one [`Process`] concerns one and the same process, because the
 //! open `/proc/PID` folder stays bound to it when the number is given to another.
 
@@ -45,6 +45,10 @@ pub struct Stat {
     pub identity: ProcIdentity,
     /// The pid of its parent.
     pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its process session.
+    pub process_session: i32,
     /// The state letter of its first thread.
     pub state: char,
     /// How many threads it has.
@@ -106,10 +110,7 @@ impl Process {
     /// # Errors
     /// The process has been collected ([`io::ErrorKind::NotFound`]), or its line is not one.
     pub fn stat(&self) -> io::Result<Stat> {
-        let mut buffer = [0; STAT_BYTES_MAX];
-        let length = read_start(self.open_file("stat")?.as_fd(), &mut buffer)?;
-        parse_stat(&buffer[..length])
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a stat line"))
+        read_stat(self.open_file("stat")?.as_fd())
     }
 
     /// Appends the pids of its children, of all its threads, to `into`.
@@ -149,6 +150,14 @@ impl Process {
         Ok(parse_pss(&buffer[..length]).unwrap_or(0))
     }
 
+    /// Another descriptor of the open folder, to signal it through later.
+    ///
+    /// # Errors
+    /// The daemon is out of descriptors.
+    pub fn hold(&self) -> io::Result<OwnedFd> {
+        self.folder.try_clone()
+    }
+
     fn children_of_thread(&self, thread: i32, into: &mut Vec<i32>) -> io::Result<()> {
         let file = self.open_file(&format!("task/{thread}/children"))?;
         read_pids(file.as_fd(), into)
@@ -186,12 +195,22 @@ fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// The stat line of the process that has this number now, for whoever needs nothing else of it.
+///
+/// # Errors
+/// As [`Process::open`] and [`Process::stat`].
+pub fn stat_of(pid: i32) -> io::Result<Stat> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(format!("/proc/{pid}/stat"), flags, Mode::empty())?;
+    read_stat(file.as_fd())
+}
+
 /// The identity of the process that has this number now.
 ///
 /// # Errors
 /// As [`Process::open`] and [`Process::stat`].
 pub fn identify(pid: i32) -> io::Result<ProcIdentity> {
-    Ok(Process::open(pid)?.stat()?.identity)
+    Ok(stat_of(pid)?.identity)
 }
 
 /// This boot of this machine, in a form that no other boot has.
@@ -204,45 +223,67 @@ pub fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-/// What a visit saw, apart from what it was shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Every pid listed by a parent, alive or not, in the order found: parents before children.
-    pub pids: Vec<i32>,
-    /// How many of them were alive.
-    pub alive: usize,
+/// What a visit of a tree has seen so far.
+#[derive(Debug, Default)]
+pub struct Visit {
+    /// Every pid come across, alive or not, in the order found: parents before children.
+    pids: Vec<i32>,
+    known: HashSet<i32>,
+    alive: usize,
 }
 
-/// Shows every living process below `roots`, the roots included, to `on_found`, each once and
-/// each at the moment it is found, before its children are read.
-///
-/// # Errors
-/// Something else than a vanishing process was in the way (no descriptors left, no `/proc`).
-pub fn visit(roots: Vec<i32>, on_found: &mut dyn FnMut(&Process, &Stat)) -> io::Result<Seen> {
-    let mut seen = Seen {
-        pids: roots,
-        alive: 0,
-    };
-    let mut known: HashSet<i32> = seen.pids.iter().copied().collect();
-    let mut children = Vec::new();
-    let mut next = 0;
-    while let Some(&pid) = seen.pids.get(next).filter(|_| next < WALK_PROCESSES_MAX) {
-        next += 1;
-        match visit_one(pid, on_found, &mut children) {
-            Ok(alive) => seen.alive += usize::from(alive),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
+impl Visit {
+    /// Shows every living process at and below `roots` to `on_found`, each once and each at the
+    /// moment it is found; its children are read after that, unless `on_found` says no. Roots
+    /// that this visit has come across before are left out.
+    ///
+    /// # Errors
+    /// Something else than a vanishing process was in the way (no descriptors left, no `/proc`).
+    pub fn below(
+        &mut self,
+        roots: Vec<i32>,
+        on_found: &mut dyn FnMut(&Process, &Stat) -> bool,
+    ) -> io::Result<()> {
+        let mut next = self.pids.len();
+        let mut found = roots;
+        loop {
+            // A process that changes its parent during the walk is listed twice.
+            self.pids
+                .extend(found.drain(..).filter(|&pid| self.known.insert(pid)));
+            let Some(&pid) = self.pids.get(next).filter(|_| next < WALK_PROCESSES_MAX) else {
+                return Ok(());
+            };
+            next += 1;
+            match visit_one(pid, on_found, &mut found) {
+                Ok(alive) => self.alive += usize::from(alive),
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        // A process that changes its parent during the walk is listed twice.
-        seen.pids
-            .extend(children.drain(..).filter(|&child| known.insert(child)));
     }
-    Ok(seen)
+
+    /// True for a pid that was come across.
+    #[must_use]
+    pub fn has(&self, pid: i32) -> bool {
+        self.known.contains(&pid)
+    }
+
+    /// True when somebody dead was come across, or somebody who was gone a moment later.
+    #[must_use]
+    pub fn met_the_dead(&self) -> bool {
+        self.alive < self.pids.len()
+    }
+
+    /// True when both came across the same, in the same order.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.pids == other.pids && self.alive == other.alive
+    }
 }
 
 fn visit_one(
     pid: i32,
-    on_found: &mut dyn FnMut(&Process, &Stat),
+    on_found: &mut dyn FnMut(&Process, &Stat) -> bool,
     children: &mut Vec<i32>,
 ) -> io::Result<bool> {
     let process = Process::open(pid)?;
@@ -250,8 +291,9 @@ fn visit_one(
     if !stat.is_alive() {
         return Ok(false);
     }
-    on_found(&process, &stat);
-    process.children(stat.threads, children)?;
+    if on_found(&process, &stat) {
+        process.children(stat.threads, children)?;
+    }
     Ok(true)
 }
 
@@ -275,27 +317,49 @@ pub fn children_of(keeper: ProcIdentity) -> io::Result<Vec<i32>> {
 /// # Errors
 /// [`is_gone`] when the keeper is gone or its number belongs to another process now.
 pub fn walk(keeper: ProcIdentity) -> io::Result<Vec<Stat>> {
-    list(&|| children_of(keeper))
+    let visit = |on_found: &mut dyn FnMut(&Process, &Stat) -> bool| {
+        let mut visit = Visit::default();
+        visit.below(children_of(keeper)?, on_found)?;
+        Ok(visit)
+    };
+    list(&visit, &|_, stat, _| stat.clone())
 }
 
-/// Lists the living processes below `roots`, the roots included, parents before children.
+/// One visit, which shows what it finds and goes on below it if it is told to.
+pub type Visiting<'a> = &'a dyn Fn(&mut dyn FnMut(&Process, &Stat) -> bool) -> io::Result<Visit>;
+
+/// Lists what `pick` makes of the living processes that `visit` finds; it is told how many came
+/// before.
 ///
 /// A parent that ends during a walk hands its children to a process that was read already; so a
 /// walk that met somebody dead is repeated, a bounded number of times, because a zombie that
 /// nobody collects is met every time.
 ///
 /// # Errors
-/// Those of `roots`, and as [`visit`].
-pub fn list(roots: &dyn Fn() -> io::Result<Vec<i32>>) -> io::Result<Vec<Stat>> {
+/// Those of `visit`.
+pub fn list<T>(
+    visit: Visiting<'_>,
+    pick: &dyn Fn(&Process, &Stat, usize) -> T,
+) -> io::Result<Vec<T>> {
     let mut tries = 0;
     loop {
         let mut found = Vec::new();
-        let seen = visit(roots()?, &mut |_, stat| found.push(stat.clone()))?;
+        let seen = visit(&mut |process, stat| {
+            found.push(pick(process, stat, found.len()));
+            true
+        })?;
         tries += 1;
-        if seen.alive == seen.pids.len() || tries == WALK_TRIES_MAX {
+        if !seen.met_the_dead() || tries == WALK_TRIES_MAX {
             return Ok(found);
         }
     }
+}
+
+fn read_stat(file: BorrowedFd<'_>) -> io::Result<Stat> {
+    let mut buffer = [0; STAT_BYTES_MAX];
+    let length = read_start(file, &mut buffer)?;
+    parse_stat(&buffer[..length])
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a stat line"))
 }
 
 fn read_start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
@@ -304,22 +368,36 @@ fn read_start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 
 fn read_pids(file: BorrowedFd<'_>, into: &mut Vec<i32>) -> io::Result<()> {
     let mut buffer = [0; CHILDREN_CHUNK_BYTES];
-    let mut pid = 0_i32;
+    let mut pids = Pids::default();
     loop {
         let length = rustix::io::read(file, &mut buffer)?;
-        for &byte in &buffer[..length] {
-            // Every number ends with a space, the last one too; it may span two reads.
-            if byte.is_ascii_digit() {
-                pid = pid
-                    .saturating_mul(10)
-                    .saturating_add(i32::from(byte - b'0'));
-            } else if pid > 0 {
-                into.push(pid);
-                pid = 0;
-            }
-        }
+        pids.push(&buffer[..length], into);
         if length + CHILDREN_ROOM_BYTES < CHILDREN_CHUNK_BYTES {
             return Ok(());
+        }
+    }
+}
+
+/// Numbers as the kernel lists them, one behind the other, read in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Pids {
+    begun: i32,
+}
+
+impl Pids {
+    /// Appends the numbers that end in these bytes. 0 stands for a process that cannot be seen
+    /// from here, and is left out.
+    pub(super) fn push(&mut self, bytes: &[u8], into: &mut Vec<i32>) {
+        for &byte in bytes {
+            // Something follows every number, the last one too; it may span two reads.
+            if byte.is_ascii_digit() {
+                self.begun = self
+                    .begun
+                    .saturating_mul(10)
+                    .saturating_add(i32::from(byte - b'0'));
+            } else if self.begun > 0 {
+                into.push(std::mem::take(&mut self.begun));
+            }
         }
     }
 }
@@ -336,14 +414,18 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
         .skip(1);
     let state = char::from(*fields.next()?.first()?);
     let parent = parse_number(fields.next()?)?;
-    // Fields 5 to 19 and 21 to 21 lie between parent (4), threads (20) and start (22).
-    let threads = parse_number(fields.nth(15)?)?;
+    let group = parse_number(fields.next()?)?;
+    let process_session = parse_number(fields.next()?)?;
+    // Fields 7 to 19 and 21 lie between the process session (6), threads (20) and start (22).
+    let threads = parse_number(fields.nth(13)?)?;
     let start_ticks = parse_number(fields.nth(1)?)?;
     let identity = ProcIdentity::new(pid, start_ticks)?;
     let name = readable(line.get(open + 1..close)?);
     Some(Stat {
         identity,
         parent,
+        group,
+        process_session,
         state,
         threads,
         name,
@@ -405,6 +487,7 @@ mod tests {
                 (41, 'S', 3),
                 "{name:?}"
             );
+            assert_eq!((stat.group, stat.process_session), (1, 1), "{name:?}");
             assert_eq!(stat.identity.start_ticks(), 98765, "{name:?}");
             assert!(!stat.name.contains('\n'), "{name:?}");
         }

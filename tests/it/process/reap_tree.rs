@@ -296,19 +296,19 @@ fn a_leftover_is_ended_only_if_it_is_the_one_recorded() {
         let other_boot = record("5a7c35ef-0000-0000-0000-000000000000", keeper);
         for strange in [other_boot, record(&boot_id, later)] {
             assert_eq!(
-                end_leftover(&strange).expect("proc"),
+                end_leftover(&strange, None).expect("proc"),
                 Leftover::IdentityDiffers
             );
         }
         assert!(reported.iter().all(|process| is_alive(*process)));
-        let Leftover::Ended(outcome) = end_leftover(&record(&boot_id, keeper)).expect("proc")
+        let Leftover::Ended(outcome) = end_leftover(&record(&boot_id, keeper), None).expect("proc")
         else {
             panic!("the keeper was there");
         };
         assert!(outcome.empty && outcome.processes.len() == 2, "{outcome:?}");
         assert!(!reported.iter().any(|process| is_alive(*process)));
         assert!(!is_alive(keeper));
-        let again = end_leftover(&record(&boot_id, keeper)).expect("proc");
+        let again = end_leftover(&record(&boot_id, keeper), None).expect("proc");
         assert_eq!(again, Leftover::Gone, "a zombie is gone");
         assert!(collect(&pool, keeper).await.is_some());
     });

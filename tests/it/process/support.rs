@@ -280,6 +280,7 @@ pub(crate) async fn step_on(
         session,
         incarnation: Incarnation(1),
         keeper,
+        agent: None,
         cgroup: None,
         keep: Vec::new(),
         step,

@@ -17,11 +17,14 @@ use drowse_messages::{
     Running, SessionEvent, Survivor,
 };
 
+use self::found::Found;
 use super::live::Live;
 use super::purpose::Purpose;
 use super::turn::{self, Turn};
 use super::{Cx, Phase, keep, orders};
 use crate::effect::{BackendOrder, Effect, Input};
+
+mod found;
 
 /// How long a teardown waits for its snapshot. 5 s: measuring memory is slow on a busy machine,
 /// and a snapshot that never comes must not keep a process alive.
@@ -63,8 +66,10 @@ pub(super) struct Ending {
     exited: bool,
     status: Option<ExitStatus>,
     emptied: bool,
-    processes: Vec<ProcReport>,
-    reaped: Vec<ProcReport>,
+    /// Everybody seen in this tree since the snapshot.
+    processes: Found,
+    /// Those who outlived the agent's own exit and were signalled.
+    reaped: Found,
     survivors: Vec<Survivor>,
     stderr_tail: String,
     /// What is kept of it; `None` until a snapshot said what there is.
@@ -120,8 +125,8 @@ impl Ending {
             exited: false,
             status: None,
             emptied: false,
-            processes: Vec::new(),
-            reaped: Vec::new(),
+            processes: Found::default(),
+            reaped: Found::default(),
             survivors: Vec::new(),
             stderr_tail: String::new(),
             kept: None,
@@ -334,6 +339,7 @@ impl Ending {
             session: cx.common.id,
             incarnation: cx.common.incarnation,
             keeper: self.running.keeper.process,
+            agent: Some(self.running.agent.process),
             cgroup: self.running.cgroup.clone(),
             keep: self.spared(cx),
             step,
@@ -355,10 +361,14 @@ impl Ending {
         if !says {
             return;
         }
-        let before = self.kept.replace(report.kept.clone());
+        let before = self.kept.take().unwrap_or_default();
         if !self.purpose.keeps() && report.kept.is_empty() {
-            self.processes.extend(before.unwrap_or_default());
+            self.processes.note(&before);
         }
+        // Only the snapshot has looked for ports.
+        let known = |now: &ProcReport| before.iter().find(|it| it.identity == now.identity);
+        let kept = report.kept.iter().map(|now| known(now).unwrap_or(now).clone());
+        self.kept = Some(kept.collect());
     }
 
     /// What was left alone is to be kept no more: it is ended like the rest.
@@ -367,13 +377,12 @@ impl Ending {
             return false;
         }
         let kept = self.kept.take().unwrap_or_default();
-        let any = !kept.is_empty();
-        if any {
-            self.processes.extend(kept);
+        if !kept.is_empty() {
+            self.processes.note(&kept);
             self.emptied = false;
             self.terminate(cx);
         }
-        any
+        !kept.is_empty()
     }
 
     fn on_report(mut self: Box<Self>, report: &ReapReport, cx: &mut Cx<'_>) -> Phase {
@@ -390,10 +399,11 @@ impl Ending {
         self.awaited = None;
         self.note_kept(report);
         match report.step {
-            ReapStep::Snapshot => self.processes.clone_from(&report.processes),
+            ReapStep::Snapshot => self.processes.note(&report.processes),
             ReapStep::Terminate => {
+                self.processes.note(&report.processes);
                 if self.exited {
-                    self.note_reaped(&report.processes);
+                    self.reaped.note(&report.processes);
                 }
                 self.emptied |= report.empty;
                 // The signals have only now been sent: the reaper may have been busy before.
@@ -401,7 +411,8 @@ impl Ending {
                 self.until = self.until.max(cx.now.after(grace));
             }
             ReapStep::Kill => {
-                self.note_reaped(&report.processes);
+                self.processes.note(&report.processes);
+                self.reaped.note(&report.processes);
                 if report.empty {
                     return self.farewell(cx);
                 }
@@ -422,20 +433,15 @@ impl Ending {
         Phase::Ending(self)
     }
 
-    fn note_reaped(&mut self, processes: &[ProcReport]) {
-        for process in processes {
-            if !self
-                .reaped
-                .iter()
-                .any(|known| known.identity == process.identity)
-            {
-                self.reaped.push(process.clone());
-            }
-        }
-    }
-
     fn give_up(&mut self, report: &ReapReport, cx: &mut Cx<'_>) {
-        if self.survivors != report.survivors {
+        // Told once, and again when there are others or other reasons.
+        let is_known = |one: &Survivor| {
+            self.survivors
+                .iter()
+                .any(|known| known.process.identity == one.process.identity && known.why == one.why)
+        };
+        let is_same = self.survivors.len() == report.survivors.len();
+        if !is_same || !report.survivors.iter().all(is_known) {
             self.survivors.clone_from(&report.survivors);
             let survivors = report.survivors.clone();
             cx.publish(SessionEvent::ReleaseFailed { survivors });
@@ -460,11 +466,10 @@ impl Ending {
     }
 
     /// Those that others may miss: they listened, and are no part of the agent itself.
-    fn servers(&self) -> Vec<ProcReport> {
+    fn servers(&self, ended: &[ProcReport]) -> Vec<ProcReport> {
         let agent = self.running.agent.process;
-        let mut servers = self.processes.clone();
-        servers.retain(|it| !it.listens.is_empty() && it.identity != agent);
-        servers
+        let is_server = |it: &&ProcReport| !it.listens.is_empty() && it.identity != agent;
+        ended.iter().filter(is_server).cloned().collect()
     }
 
     /// All that can be known of the end is known.
@@ -481,16 +486,17 @@ impl Ending {
             );
             cx.settle(message, MessageState::Unknown, &why);
         }
+        let processes = self.processes.take();
         let end = EndReport {
             reason: self.purpose.reason(),
             by: self.purpose.by().clone(),
             at: cx.common.wall,
             mid_turn: self.turn.is_some(),
-            released_bytes: self.processes.iter().map(|process| process.pss_bytes).sum(),
-            servers: self.servers(),
+            released_bytes: processes.iter().map(|process| process.pss_bytes).sum(),
+            servers: self.servers(&processes),
             kept,
-            processes: std::mem::take(&mut self.processes),
-            reaped: std::mem::take(&mut self.reaped),
+            processes,
+            reaped: self.reaped.take(),
             status: self.status,
             survivors: Vec::new(),
             stderr_tail: if self.purpose.is_release() {

@@ -203,6 +203,7 @@ impl Tree {
                 session: cx.common.id,
                 incarnation: self.incarnation,
                 keeper,
+                agent: None,
                 cgroup: self.running.cgroup.clone(),
                 keep,
                 step,

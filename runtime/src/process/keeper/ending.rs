@@ -10,6 +10,8 @@ use drowse_messages::ReapStep;
 
 use super::connection::Connection;
 use super::{Keeper, is_past};
+use crate::process::cgroup::Cgroup;
+use crate::process::cgroup::place;
 use crate::process::control::FromKeeper;
 use crate::process::reap::{self, Scope};
 use crate::process::socket::Listening;
@@ -38,7 +40,8 @@ impl Keeper {
         let Ok(own) = table::identify(std::process::id().cast_signed()) else {
             return;
         };
-        let tree = Scope::Keeper(own);
+        let cgroup = |path| Cgroup::open(path).ok();
+        let tree = Scope::keeper(own).in_cgroup(self.cgroup.as_deref().and_then(cgroup));
         if first <= Rung::Close {
             if let Some(stdio) = &mut self.stdio {
                 stdio.stdin = None;
@@ -53,6 +56,9 @@ impl Keeper {
             self.step(ReapStep::Kill, &tree);
             self.collect();
             self.wait_until_empty(RETRY_AFTER);
+        }
+        if let Some(path) = &self.cgroup {
+            place::remove(path);
         }
     }
 

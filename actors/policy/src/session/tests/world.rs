@@ -339,7 +339,14 @@ impl World {
         if self.manners.reaper_answers {
             let mut report = self.report(request, processes);
             if spared {
-                report.kept = vec![server(of)];
+                report.kept = vec![ProcReport {
+                    // Only a snapshot looks for ports.
+                    listens: match request.step {
+                        ReapStep::Snapshot => vec![3000],
+                        ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => Vec::new(),
+                    },
+                    ..server(of)
+                }];
                 report.empty = !self.agent && !self.child;
             }
             if report.empty {

@@ -1,0 +1,252 @@
+//! The kill: the cgroup whole where there is one, and by walks whatever is not in it.
+//!
+//! Fed by reap.rs. Invariant: nobody is left stopped or frozen who is not killed, except such as
+//! may not be killed and stopped themselves.
+//!
+//! A tree is frozen before it is killed, because processes that are killed one by one answer by
+//! starting others; and processes are stopped at the moment they are seen, because one that forks
+//! its successor and exits lives for less time than a whole walk takes.
+//!
+//! From the walk that stops a process to its SIGKILL a pidfd is held, for 256 processes of a
+//! round. The rest are looked up again by number and start time, a clock tick of 10 ms. To be
+//! taken for one of them, a stranger would have to be given the number of a process that we have
+//! just stopped, which means that somebody else killed it and its parent collected it meanwhile;
+//! and it would have to have *started* in the same tick as the process whose number it got, which
+//! was over before that process was first seen unless all numbers of the machine were given out
+//! within this one tick.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use drowse_messages::{ProcIdentity, ProcReport, Survivor};
+use rustix::process::Signal;
+
+use super::{
+    HELD_MAX, KILL_MAX, Outcome, REPORT_PROCESSES_MAX, SCAN_TERMINATE, Scope, look, open_pidfd,
+    wait_for_end,
+};
+use crate::process::cgroup::Cgroup;
+use crate::process::signal::{SignalError, Signaller};
+use crate::process::table::{self, Process, Stat};
+
+/// 1 s of trying to stop everything; then it is killed as it is, and looked for again.
+const FREEZE_MAX: Duration = Duration::from_secs(1);
+
+/// 100 ms for a cgroup to freeze: it only makes the report complete, and one process that sleeps
+/// in the kernel keeps all of it from being frozen.
+const CGROUP_FREEZE_MAX: Duration = Duration::from_millis(100);
+
+/// Walks without a pause before the first short sleep: a stopped process is seen as stopped
+/// within microseconds unless it has to leave the kernel first.
+const FREEZE_ROUNDS_EAGER: u32 = 8;
+
+/// Long enough to let a process on this very core take its SIGSTOP.
+const FREEZE_PAUSE: Duration = Duration::from_micros(100);
+
+/// Kills, waits and looks again until nobody is left or [`KILL_MAX`] is over.
+pub(super) fn kill(scope: &Scope) -> io::Result<Outcome> {
+    let mut killing = Killing::new(scope);
+    if let Some(cgroup) = &scope.cgroup
+        && killing.kill_whole(cgroup)?
+    {
+        let left = look(scope)?;
+        if killing.is_over(&left) {
+            return Ok(killing.outcome(&left));
+        }
+    }
+    loop {
+        let frozen = killing.freeze()?;
+        killing.kill(&frozen);
+        let left = look(scope)?;
+        if killing.is_over(&left) {
+            return Ok(killing.outcome(&left));
+        }
+    }
+}
+
+/// One kill step under way.
+struct Killing<'a> {
+    scope: &'a Scope,
+    signaller: Signaller,
+    deadline: Instant,
+    /// How often the tree was read, counted on from the steps before.
+    scan: u32,
+    /// Everything ever seen in this tree, in the form it is reported.
+    found: HashMap<ProcIdentity, ProcReport>,
+    /// Descriptors of those found since the last kill, at most [`HELD_MAX`].
+    pidfds: HashMap<ProcIdentity, OwnedFd>,
+    /// Whom the kernel did not let us signal, and what it said.
+    refused: HashMap<ProcIdentity, String>,
+}
+
+impl<'a> Killing<'a> {
+    fn new(scope: &'a Scope) -> Self {
+        Self {
+            scope,
+            signaller: Signaller::new(),
+            deadline: Instant::now() + KILL_MAX,
+            scan: SCAN_TERMINATE,
+            found: HashMap::new(),
+            pidfds: HashMap::new(),
+            refused: HashMap::new(),
+        }
+    }
+
+    /// Freezes the cgroup, notes who is in it, kills it, and waits for its end. Not done, and
+    /// false, when something in it is to live: what is kept, or this process and what it descends
+    /// from, which somebody must have moved there.
+    fn kill_whole(&mut self, cgroup: &Cgroup) -> io::Result<bool> {
+        let inside = cgroup.processes()?;
+        let is_protected = |pid: &i32| self.signaller.protects(*pid);
+        if !self.scope.kept.is_empty() || inside.iter().any(is_protected) {
+            cgroup.thaw()?;
+            return Ok(false);
+        }
+        if inside.is_empty() {
+            return Ok(false);
+        }
+        let frozen = cgroup.freeze(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
+        self.scan += 1;
+        let mut pidfds = Vec::new();
+        for pid in cgroup.processes()? {
+            if pidfds.len() < HELD_MAX {
+                pidfds.extend(open_pidfd(pid));
+            }
+            if let Ok(stat) = table::stat_of(pid) {
+                self.note_found(&stat).signal = Some(Signal::KILL.as_raw());
+            }
+        }
+        cgroup.kill()?;
+        drop(frozen);
+        for pidfd in &pidfds {
+            wait_for_end(pidfd, self.deadline);
+        }
+        let _empty = cgroup.wait_until_empty(self.deadline)?;
+        Ok(true)
+    }
+
+    /// Stops everything until a walk finds nobody new and nobody moving; returns what that walk
+    /// found, parents first.
+    fn freeze(&mut self) -> io::Result<Vec<ProcIdentity>> {
+        let until = self.deadline.min(Instant::now() + FREEZE_MAX);
+        let mut rounds = 0;
+        loop {
+            let mut restless = 0;
+            let mut here = Vec::new();
+            self.scan = self.scan.saturating_add(1);
+            self.scope.visit(&mut |process, stat| {
+                restless += usize::from(self.stop(process, stat));
+                here.push(stat.identity);
+            })?;
+            rounds += 1;
+            if restless == 0 || Instant::now() >= until {
+                return Ok(here);
+            }
+            if rounds > FREEZE_ROUNDS_EAGER {
+                thread::sleep(FREEZE_PAUSE);
+            }
+        }
+    }
+
+    /// Stops one process; true when it is new or was still moving.
+    fn stop(&mut self, process: &Process, stat: &Stat) -> bool {
+        let is_new = !self.found.contains_key(&stat.identity);
+        if !is_new && matches!(stat.state, 'T' | 't') {
+            return false;
+        }
+        // The descriptor is opened before the signal is sent through the folder: if that
+        // succeeds, the process still had its number when the descriptor was opened.
+        let has_room = is_new && self.pidfds.len() < HELD_MAX;
+        let pidfd = has_room.then(|| open_pidfd(stat.identity.pid())).flatten();
+        let sent = self.signaller.send(process, stat, Signal::STOP);
+        let is_refused = self.note(stat.identity, &sent);
+        self.note_found(stat);
+        if sent.is_ok() {
+            self.pidfds
+                .extend(pidfd.map(|pidfd| (stat.identity, pidfd)));
+        }
+        is_new || (!stat.is_still() && !is_refused)
+    }
+
+    /// Kills these and waits until they are dead.
+    fn kill(&mut self, targets: &[ProcIdentity]) {
+        let pidfds = std::mem::take(&mut self.pidfds);
+        for &target in targets {
+            let sent = match pidfds.get(&target) {
+                Some(pidfd) => self.signaller.send_through(pidfd, target, Signal::KILL),
+                None => self.signaller.send_to(target, Signal::KILL),
+            };
+            if sent.is_ok()
+                && let Some(report) = self.found.get_mut(&target)
+            {
+                report.signal = Some(Signal::KILL.as_raw());
+            }
+            self.note(target, &sent);
+        }
+        for pidfd in targets.iter().filter_map(|target| pidfds.get(target)) {
+            wait_for_end(pidfd, self.deadline);
+        }
+    }
+
+    fn note_found(&mut self, stat: &Stat) -> &mut ProcReport {
+        let scan = self.scan;
+        self.found
+            .entry(stat.identity)
+            .or_insert_with(|| ProcReport {
+                scan,
+                ..stat.report()
+            })
+    }
+
+    /// Keeps the reason when a signal was refused; true then.
+    fn note(&mut self, target: ProcIdentity, sent: &Result<(), SignalError>) -> bool {
+        match sent {
+            Ok(()) | Err(SignalError::Gone(_) | SignalError::IdentityDiffers(_)) => false,
+            Err(
+                error @ (SignalError::Protected(_)
+                | SignalError::Denied(_)
+                | SignalError::Failed { .. }),
+            ) => {
+                self.refused.insert(target, error.to_string());
+                true
+            }
+        }
+    }
+
+    /// Nobody is left, only such as cannot be ended are, or time is up.
+    fn is_over(&self, left: &[Stat]) -> bool {
+        left.iter()
+            .all(|stat| self.refused.contains_key(&stat.identity))
+            || Instant::now() >= self.deadline
+    }
+
+    fn outcome(mut self, left: &[Stat]) -> Outcome {
+        let survivors: Vec<_> = left.iter().map(|stat| self.survivor(stat)).collect();
+        let mut processes: Vec<_> = self.found.drain().map(|(_, report)| report).collect();
+        processes.sort_by_key(|report| report.identity.start_ticks());
+        processes.truncate(REPORT_PROCESSES_MAX);
+        Outcome {
+            processes,
+            empty: survivors.is_empty(),
+            survivors,
+            ..Outcome::default()
+        }
+    }
+
+    fn survivor(&self, stat: &Stat) -> Survivor {
+        let why = match (self.refused.get(&stat.identity), stat.state) {
+            (Some(refusal), _) => refusal.clone(),
+            (None, 'D') => "not killable: in uninterruptible sleep".to_owned(),
+            (None, _) => format!("still there {} s after SIGKILL", KILL_MAX.as_secs()),
+        };
+        let known = self.found.get(&stat.identity);
+        Survivor {
+            process: known.cloned().unwrap_or_else(|| stat.report()),
+            state: stat.state,
+            why,
+        }
+    }
+}
