@@ -363,7 +363,7 @@ fn become_keeper() -> io::Result<(Connection, SignalFd)> {
     SigSet::all().thread_set_mask()?;
     nix::sys::prctl::set_child_subreaper(true)?;
     nix::unistd::setsid()?;
-    nix::sys::prctl::set_name(&std::ffi::CString::new(NAME).map_err(|_| Errno::EINVAL)?)?;
+    nix::sys::prctl::set_name(&std::ffi::CString::new(NAME)?)?;
     close_inherited();
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     // Standard output leads nowhere. A copy of the socket left here would outlive the connection.

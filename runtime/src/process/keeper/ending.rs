@@ -10,8 +10,7 @@ use drowse_messages::ReapStep;
 
 use super::connection::Connection;
 use super::{Keeper, is_past};
-use crate::process::cgroup::Cgroup;
-use crate::process::cgroup::place;
+use crate::process::cgroup::{Cgroup, place};
 use crate::process::control::FromKeeper;
 use crate::process::reap::{self, Scope};
 use crate::process::socket::Listening;

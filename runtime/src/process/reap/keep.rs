@@ -141,18 +141,18 @@ mod tests {
     #[test]
     fn a_server_is_kept_with_its_whole_command() {
         assert_eq!(kept(&[KeepRule::Listen(3000)]), [20, 21, 22, 23]);
-        assert_eq!(kept(&[KeepRule::Listen(81)]), [0_i32; 0]);
-        assert_eq!(kept(&[]), [0_i32; 0]);
+        assert!(kept(&[KeepRule::Listen(81)]).is_empty());
+        assert!(kept(&[]).is_empty());
     }
 
     /// Behaviour of the rules on the agent: its port and its group do not keep it.
     #[test]
     fn the_agent_is_never_kept() {
         let process = |pid, start| KeepRule::Process(ProcIdentity::new(pid, start).expect("a pid"));
-        assert_eq!(kept(&[process(10, 7)]), [0_i32; 0]);
+        assert!(kept(&[process(10, 7)]).is_empty());
         assert_eq!(kept(&[process(11, 7)]), [11]);
         // Another process had this number.
-        assert_eq!(kept(&[process(11, 8)]), [0_i32; 0]);
+        assert!(kept(&[process(11, 8)]).is_empty());
     }
 
     #[test]
