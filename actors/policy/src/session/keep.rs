@@ -446,15 +446,15 @@ impl Clearing {
 
 /// What follows once the last kept tree is gone.
 pub(super) fn settle(phase: Phase, cx: &mut Cx<'_>) -> Phase {
-    match phase {
-        Phase::Clearing(clearing) if cx.common.keep.is_clear() => {
-            if clearing.failing && clearing.purpose.is_shutdown() {
-                Phase::Failing
-            } else {
-                clearing.purpose.follow(cx)
-            }
-        }
-        phase => phase,
+    let Phase::Clearing(clearing) = phase else {
+        return phase;
+    };
+    if !cx.common.keep.is_clear() {
+        Phase::Clearing(clearing)
+    } else if clearing.failing && clearing.purpose.is_shutdown() {
+        Phase::Failing
+    } else {
+        clearing.purpose.follow(cx)
     }
 }
 
