@@ -10,17 +10,21 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order,
-    Refusal, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
+    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession,
+    Order, Refusal, Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
+    StatusReport,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::adopt::Recovery;
 use crate::bus::{BusActor, EventStream, Sink, Subscribe};
 use crate::hold::HoldGuard;
 use crate::leftover;
-use crate::ports::{Page, Ports, Recovered, Store, StoreError};
+use crate::ports::{Page, Ports, Store, StoreError};
 use crate::reaper::ReaperActor;
-use crate::registry::{Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve};
+use crate::registry::{
+    Adopt, Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, SuspendAll,
+};
 use crate::session::Peers;
 use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
 
@@ -32,14 +36,30 @@ pub struct Daemon {
     /// Sessions with messages that wait, and such as keep something.
     wanted: Vec<SessionId>,
     left_running: Vec<SessionId>,
-    /// Keepers above what is kept.
-    retired: Vec<BootedIdentity>,
+    /// What sessions keep of ended backends.
+    keeping: Vec<(SessionId, Vec<Kept>)>,
+    /// Keepers that were taken over.
+    adopted: Vec<BootedIdentity>,
+    restarts: Option<mpsc::Receiver<RestartAsked>>,
 }
 
+/// Somebody asks that the daemon be replaced.
+#[derive(Debug)]
+pub struct RestartAsked {
+    /// Answered once it is known whether that can be done; if so, it begins after the answer.
+    pub answer: oneshot::Sender<Result<Restarting, Refusal>>,
+}
+
+/// 4: one is enough, and the others hear the same.
+const RESTARTS_MAX: usize = 4;
+
 impl Daemon {
-    /// Starts them on the current arbiter. Nothing is served before [`Daemon::serve`].
+    /// Starts them on the current arbiter, and the sessions that were taken over. Nothing is
+    /// served before [`Daemon::serve`].
     #[must_use]
-    pub fn start(ports: Ports, recovered: Recovered, report: StatusReport) -> Self {
+    pub fn start(ports: Ports, recovery: Recovery, mut report: StatusReport) -> Self {
+        let Recovery { taken, recovered } = recovery;
+        report.adopted = taken.len() as u64;
         let status = StatusActor::new(ports.clone(), report, recovered.states).start();
         let (clock, store) = (ports.clock.clone(), ports.store.clone());
         let bus = BusActor::new(clock, store, status.clone(), recovered.next_seq).start();
@@ -55,6 +75,7 @@ impl Daemon {
         registry.do_send(Meet(peers));
         let holds = Arc::new(AtomicU64::new(1));
         let draining = Arc::new(watch::Sender::new(false));
+        let (restarts, asked) = mpsc::channel(RESTARTS_MAX);
         let handle = DaemonHandle {
             registry,
             status,
@@ -62,36 +83,64 @@ impl Daemon {
             store: ports.store.clone(),
             holds,
             draining,
+            restarts,
         };
+        let keepers = taken.iter().map(|taken| &taken.adopted.running.keeper);
+        let adopted = keepers.cloned().collect();
+        for taken in taken {
+            handle.registry.do_send(Adopt(taken));
+        }
         let left_running = recovered
             .left_running
             .into_iter()
             .map(|(id, _)| id)
             .collect();
-        let (mut wanted, mut retired) = (recovered.queued, Vec::new());
-        for (id, kept) in recovered.keeping {
-            wanted.push(id);
-            retired.extend(kept.into_iter().map(|kept| kept.running.keeper));
-        }
+        let mut wanted = recovered.queued;
+        wanted.extend(recovered.keeping.iter().map(|(id, _)| *id));
         Self {
             handle,
             ports,
             wanted,
             left_running,
-            retired,
+            keeping: recovered.keeping,
+            adopted,
+            restarts: Some(asked),
         }
     }
 
-    /// Ends what an earlier daemon left running, before anything is started.
+    /// Requests to replace the daemon, for whoever can do that. Unless somebody takes them they
+    /// are refused.
+    ///
+    /// # Panics
+    /// When they were taken before.
+    pub fn restarts(&mut self) -> mpsc::Receiver<RestartAsked> {
+        self.restarts.take().expect("they are taken once")
+    }
+
+    /// Ends what an earlier daemon left running and this one did not take over, before anything
+    /// is started.
     pub async fn end_leftovers(&self) {
-        let Ports { store, trees, .. } = &self.ports;
+        let Ports {
+            store,
+            trees,
+            backends,
+            ..
+        } = &self.ports;
         for id in &self.left_running {
             match store.load(*id).await {
                 Ok(saved) => leftover::end(&**store, &**trees, &saved).await,
                 Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
             }
         }
-        for found in trees.sweep(self.retired.clone()).await {
+        let kept = self.keeping.iter();
+        let kept = kept.flat_map(|(id, all)| all.iter().map(|kept| (*id, kept)));
+        let launches = kept.clone().map(|(id, kept)| (id, kept.incarnation));
+        for found in backends.end_strays(launches.collect()).await {
+            tracing::warn!("left behind by an earlier daemon: {found}");
+        }
+        let retired = kept.map(|(_, kept)| kept.running.keeper.clone());
+        let known = self.adopted.iter().cloned().chain(retired);
+        for found in trees.sweep(known.collect()).await {
             tracing::warn!("left behind by an earlier daemon: {found}");
         }
     }
@@ -119,6 +168,7 @@ pub struct DaemonHandle {
     store: Arc<dyn Store>,
     holds: Arc<AtomicU64>,
     draining: Arc<watch::Sender<bool>>,
+    restarts: mpsc::Sender<RestartAsked>,
 }
 
 impl DaemonHandle {
@@ -290,6 +340,32 @@ impl DaemonHandle {
         self.draining.send_replace(true);
         // A registry that is gone has drained.
         let _gone = self.registry.send(Drain).await;
+    }
+
+    /// Has the daemon replaced by the program it was started from, as that is now: backends live
+    /// on, and the next daemon goes on with them. Returns when it begins.
+    ///
+    /// # Errors
+    /// `CannotRestart`, and nothing has changed; `Draining`.
+    pub async fn restart(&self) -> Result<Restarting, Refusal> {
+        let cannot = || Refusal::CannotRestart {
+            detail: "this daemon is part of another program".to_owned(),
+        };
+        let (answer, answered) = oneshot::channel();
+        let asked = self.restarts.try_send(RestartAsked { answer });
+        asked.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Refusal::Draining,
+            mpsc::error::TrySendError::Closed(_) => cannot(),
+        })?;
+        answered.await.unwrap_or(Err(Refusal::Draining))
+    }
+
+    /// Closes admission in one step and leaves every session to the next daemon: backends live on,
+    /// starts are undone, teardowns go on for a bounded time. Nothing is heard of backends after
+    /// it; the daemon is to end at once.
+    pub async fn suspend(&self) {
+        // A registry that is gone has nothing to leave.
+        let _gone = self.registry.send(SuspendAll).await;
     }
 
     /// Returns once somebody began a drain.

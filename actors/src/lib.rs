@@ -15,6 +15,7 @@
 //! lock exists here; nothing here reads a clock, a file or a process but through [`ports`].
 #![forbid(unsafe_code)]
 
+mod adopt;
 pub mod bus;
 pub mod handle;
 pub mod hold;
@@ -31,7 +32,8 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use adopt::Recovery;
 pub use bus::EventStream;
-pub use handle::{Daemon, DaemonHandle};
+pub use handle::{Daemon, DaemonHandle, RestartAsked};
 pub use hold::HoldGuard;
 pub use keep::KeepWish;

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    Accepted, BootedIdentity, Conversation, Event, Incarnation, KeepTarget, Kept, LimitOverrides,
-    Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport, Profile, Progress,
-    ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId,
-    SessionState, Usage, WallTime,
+    Accepted, Adopted, BootedIdentity, Conversation, Event, Incarnation, KeepTarget, Kept,
+    LimitOverrides, Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport,
+    Profile, Progress, ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession,
+    SendMessage, SessionId, SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
@@ -28,6 +28,9 @@ use crate::session::Facts;
 
 /// An answer that takes a while: from the disk, from a tree.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The same, of the core actors' own thread.
+pub type LocalPending<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Reads the time; the only way to it.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -54,6 +57,21 @@ pub struct Launch {
     pub term_grace: Duration,
 }
 
+/// A backend that an earlier daemon left, as the store knows it.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// Whose.
+    pub session: SessionId,
+    /// Which launch.
+    pub incarnation: Incarnation,
+    /// Its processes.
+    pub running: Running,
+    /// How it was started.
+    pub recipe: Recipe,
+    /// Messages that the store has as delivered and not answered.
+    pub delivered: Vec<MessageId>,
+}
+
 /// Starts backends and speaks to them. Facts go to the recipient given at launch, in order; all
 /// that one read brought in one message.
 pub trait Backends: fmt::Debug {
@@ -64,6 +82,16 @@ pub trait Backends: fmt::Debug {
     /// Hears of a retired keeper that an earlier daemon left: that it is over is told as
     /// `KeptEnded`, at once when it is gone already.
     fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>);
+    /// Takes over what an earlier daemon left running. Nothing is heard of it before
+    /// [`Backends::follow`]. Otherwise says for people why not; its tree is still to be ended.
+    fn adopt(&self, left: Left) -> LocalPending<Result<Adopted, String>>;
+    /// Facts of a backend that was taken over go there from now on.
+    fn follow(&self, session: SessionId, incarnation: Incarnation, facts: Recipient<Facts>);
+    /// Has every live backend stop where the next daemon can go on, and lets go of it. Bounded.
+    fn suspend(&self) -> LocalPending<()>;
+    /// Has keepers that no session owns end their trees, those of `kept` launches left out; says
+    /// for people which. Bounded.
+    fn end_strays(&self, kept: Vec<(SessionId, Incarnation)>) -> LocalPending<Vec<String>>;
 }
 
 /// A process that somebody asked for, and the keeper above it.
@@ -161,7 +189,10 @@ pub struct SavedPage {
 /// with messages that were accepted and wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Sessions whose backend was running when the earlier daemon ended. The store has already
+    /// Sessions that may be taken over with their backend (`may_be_adopted` of policy), each with
+    /// its messages that are delivered and not answered. Their rows are as they were left.
+    pub adoptable: Vec<(SessionId, Vec<MessageId>)>,
+    /// Other sessions whose backend may still be running. The store has already
     /// put them at rest (`released`, or `interrupted` when a turn was running) and their message
     /// in flight, if any, at `unknown`.
     pub left_running: Vec<(SessionId, Running)>,
@@ -180,6 +211,8 @@ pub struct Recovered {
 pub trait Store: Send + Sync + fmt::Debug {
     /// Called once, at start.
     fn recover(&self) -> Stored<Recovered>;
+    /// Puts sessions at rest that could not be taken over, and says anew what there is.
+    fn put_at_rest(&self, sessions: Vec<SessionId>) -> Stored<Recovered>;
     /// Writes a new session down.
     fn open(&self, profile: Profile) -> Stored<()>;
     /// Reads one whole.

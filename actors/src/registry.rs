@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use actix::{
     Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, ResponseFuture,
@@ -15,18 +16,23 @@ use actix::{
 };
 use drowse_messages::{
     Accepted, MessageQueued, OpenSession, Order, Profile, Progress, Refusal, SavedSession,
-    SendMessage, SessionEvent, SessionId, SessionReport, StartGranted, Stop, StopHow, Who,
+    SendMessage, SessionEvent, SessionId, SessionReport, StartGranted, Stop, StopHow, Suspend, Who,
 };
 use drowse_policy::registry::{Effect, Input, Registry};
 use drowse_policy::session::{Session, Times};
 use tokio::sync::oneshot;
 
+use crate::adopt::TakenOver;
 use crate::bus::Publish;
 use crate::handle::refusal_of;
 use crate::leftover::{self, Mourned};
 use crate::ports::{Ports, StoreError};
-use crate::session::{Handed, Leave, Parcel, Peers, SessionActor};
+use crate::session::{Fence, Handed, Leave, Parcel, Peers, SessionActor};
 use crate::status::{Awoke, Opened, Phase, Slept};
+
+/// How long starts may take to be undone, and teardowns to end, before the daemon is replaced. 15 s:
+/// above what the graces add up to unless configured; what takes longer is ended by the next one.
+const SUSPEND_MAX: Duration = Duration::from_secs(15);
 
 /// Open a session.
 #[derive(Debug, Message)]
@@ -54,6 +60,22 @@ pub(crate) struct Pass {
 #[rtype(result = "()")]
 pub(crate) struct Drain;
 
+/// Make the actor of a session whose backend was taken over.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Adopt(pub(crate) TakenOver);
+
+/// Leave every session to the next daemon. Answered when each backend has come to a point where
+/// that one can go on, and all that was known before is with the store.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct SuspendAll;
+
+/// Let go of the backends as they are.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct LetBackendsGo;
+
 /// Serve, and deliver what was accepted before: these sessions have messages that wait, or keep
 /// processes that are to be watched.
 #[derive(Debug, Message)]
@@ -79,6 +101,7 @@ pub(crate) struct FromSession {
 pub(crate) enum Said {
     AskStart,
     StartSettled,
+    Suspended,
     MaySleep { handled: u64 },
     Gone { orderly: bool },
 }
@@ -103,6 +126,8 @@ pub struct RegistryActor {
     kept: BTreeMap<SessionId, Vec<Parcel>>,
     /// Who waits for the end of the drain.
     draining: Vec<oneshot::Sender<()>>,
+    /// Who waits for sessions that can be left to the next daemon.
+    suspending: Vec<oneshot::Sender<()>>,
 }
 
 /// The actors the registry speaks to; it is one of the session's peers itself.
@@ -122,6 +147,7 @@ impl RegistryActor {
             sessions: BTreeMap::new(),
             kept: BTreeMap::new(),
             draining: Vec::new(),
+            suspending: Vec::new(),
         }
     }
 
@@ -171,6 +197,12 @@ impl RegistryActor {
                 }
             }
             Effect::Mourn(id) => self.mourn(id, ctx),
+            Effect::Suspend(id) => self.hand(id, Parcel::Input(Suspend.into())),
+            Effect::Suspended => {
+                for waiting in self.suspending.drain(..) {
+                    let _gone = waiting.send(());
+                }
+            }
             Effect::ShutDown(id) => {
                 let stop = Stop {
                     how: StopHow::Shutdown,
@@ -228,14 +260,24 @@ impl RegistryActor {
             let announces = |parcel: &Parcel| parcel.message() == Some(*message);
             !kept.is_some_and(|kept| kept.iter().any(announces))
         });
+        let id = saved.profile.id;
+        match self.start_actor(saved) {
+            Ok(_) => self.feed(Input::Loaded(id), None, ctx),
+            Err(refusal) => {
+                self.refuse_kept(id, &refusal);
+                self.feed(Input::LoadFailed(id), None, ctx);
+            }
+        }
+    }
+
+    fn start_actor(&mut self, saved: SavedSession) -> Result<Addr<SessionActor>, Refusal> {
         let (id, recipe) = (saved.profile.id, &saved.profile.recipe);
         let catalog = &self.ports.catalog;
         let Some(traits) = catalog.traits(&recipe.protocol) else {
             let detail = format!("there is no adapter for {:?}", recipe.protocol.as_str());
             tracing::error!(session = %id, "{detail}");
             let field = "protocol".to_owned();
-            self.refuse_kept(id, &Refusal::Invalid { field, detail });
-            return self.feed(Input::LoadFailed(id), None, ctx);
+            return Err(Refusal::Invalid { field, detail });
         };
         let limits = catalog.limits(&recipe.agent, &recipe.cwd, &saved.profile.limits);
         let session = Session::restore(&saved, traits, limits, self.ports.clock.now());
@@ -247,8 +289,8 @@ impl RegistryActor {
         peers.status.do_send(Awoke(saved.progress.state));
         let profile = Rc::new(saved.profile);
         let actor = SessionActor::new(session, profile, times, self.ports.clone(), peers).start();
-        self.sessions.insert(id, actor);
-        self.feed(Input::Loaded(id), None, ctx);
+        self.sessions.insert(id, actor.clone());
+        Ok(actor)
     }
 
     /// A session's actor vanished: a fault of ours. Its tree is ended, and the record says so.
@@ -279,6 +321,17 @@ impl RegistryActor {
             }
         };
         status.do_send(Slept { id, into });
+    }
+
+    /// Tells readers and subscribers that the daemon takes nothing new.
+    fn tell_of_the_end(&self, what: SessionEvent) {
+        let Peers { status, bus, .. } = self.peers();
+        status.do_send(Phase {
+            ready: false,
+            draining: true,
+        });
+        let session = None;
+        bus.do_send(Publish { session, what });
     }
 
     fn admit(&self) -> Result<(), Refusal> {
@@ -321,6 +374,62 @@ impl Handler<Serve> for RegistryActor {
             let nudge = Parcel::Input(drowse_messages::IdleTick.into());
             self.feed(Input::Arrived(id), Some(nudge), ctx);
         }
+    }
+}
+
+impl Handler<Adopt> for RegistryActor {
+    type Result = ();
+
+    fn handle(&mut self, Adopt(taken): Adopt, ctx: &mut Context<Self>) {
+        let TakenOver { saved, adopted } = taken;
+        let (id, incarnation) = (saved.profile.id, adopted.incarnation);
+        // Its adapter is there: it has just taken the backend over.
+        if let Ok(actor) = self.start_actor(saved) {
+            let parcel = Parcel::Input(adopted.into());
+            self.feed(Input::Adopted(id), Some(parcel), ctx);
+            let facts = actor.recipient();
+            self.ports.backends.follow(id, incarnation, facts);
+        }
+    }
+}
+
+impl Handler<SuspendAll> for RegistryActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: SuspendAll, ctx: &mut Context<Self>) -> Self::Result {
+        let (done, suspended) = oneshot::channel();
+        self.suspending.push(done);
+        self.tell_of_the_end(SessionEvent::Restarting);
+        self.feed(Input::Suspend, None, ctx);
+        let this = ctx.address();
+        Box::pin(async move {
+            if tokio::time::timeout(SUSPEND_MAX, suspended).await.is_err() {
+                tracing::warn!("some sessions are left in the middle of a start or a teardown");
+            }
+            // A registry that is gone has nothing to let go of.
+            let _gone = this.send(LetBackendsGo).await;
+        })
+    }
+}
+
+impl Handler<LetBackendsGo> for RegistryActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: LetBackendsGo, _: &mut Context<Self>) -> Self::Result {
+        let backends = self.ports.backends.suspend();
+        let sessions: Vec<_> = self.sessions.values().cloned().collect();
+        let store = self.ports.store.clone();
+        Box::pin(async move {
+            backends.await;
+            for session in sessions {
+                // One that is gone has dealt with everything.
+                let _gone = session.send(Fence).await;
+            }
+            // Answered once all that was written before is on the disk.
+            if let Err(error) = store.put_at_rest(Vec::new()).await {
+                tracing::error!(%error, "the last writes may not have reached the disk");
+            }
+        })
     }
 }
 
@@ -411,6 +520,9 @@ impl Handler<Pass> for RegistryActor {
         if let (Order::Wake(_), Err(refusal)) = (&order, self.admit()) {
             return Box::pin(async move { Err(refusal) });
         }
+        if !self.policy().takes_orders() {
+            return Box::pin(async move { Err(Refusal::Draining) });
+        }
         let (reply, answer) = oneshot::channel();
         self.feed(Input::Arrived(id), Some(Parcel::Order(order, reply)), ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(Refusal::SessionFailed)) })
@@ -432,6 +544,7 @@ impl Handler<FromSession> for RegistryActor {
         let input = match said {
             Said::AskStart => Input::AskStart(id),
             Said::StartSettled => Input::StartSettled(id),
+            Said::Suspended => Input::Suspended(id),
             Said::MaySleep { handled } => Input::MaySleep { id, handled },
             Said::Gone { orderly } => {
                 self.sessions.remove(&id);
@@ -452,15 +565,7 @@ impl Handler<Drain> for RegistryActor {
     fn handle(&mut self, _: Drain, ctx: &mut Context<Self>) -> Self::Result {
         let (done, drained) = oneshot::channel();
         self.draining.push(done);
-        let Peers { status, bus, .. } = self.peers().clone();
-        status.do_send(Phase {
-            ready: false,
-            draining: true,
-        });
-        bus.do_send(Publish {
-            session: None,
-            what: SessionEvent::Draining,
-        });
+        self.tell_of_the_end(SessionEvent::Draining);
         self.feed(Input::Drain, None, ctx);
         Box::pin(async move {
             // A registry that is gone has nothing left to drain.

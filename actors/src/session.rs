@@ -58,6 +58,11 @@ impl Parcel {
     }
 }
 
+/// Answered once everything that was said to the actor before is dealt with.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Fence;
+
 /// The registry lets the actor go.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
@@ -187,6 +192,7 @@ impl SessionActor {
                 self.peers.status.do_send(Forgotten(id));
             }
             Effect::Publish(what) => self.publish(what),
+            Effect::Suspended => self.tell_registry(Said::Suspended),
             Effect::Sleep => self.tell_registry(Said::MaySleep {
                 handled: self.handled,
             }),
@@ -322,6 +328,12 @@ impl Handler<Leave> for SessionActor {
         self.orderly = true;
         ctx.stop();
     }
+}
+
+impl Handler<Fence> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Fence, _: &mut Context<Self>) {}
 }
 
 impl Handler<IdleTick> for SessionActor {

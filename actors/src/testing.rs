@@ -20,7 +20,7 @@ use drowse_policy::session::AgentTraits;
 use tokio::time::Instant;
 
 use crate::ports::{Catalog, Clock, Ports, Recovered};
-use crate::{Daemon, DaemonHandle};
+use crate::{Daemon, DaemonHandle, Recovery};
 
 mod backends;
 mod recorder;
@@ -288,8 +288,25 @@ impl Fakes {
     /// Starts them over what an earlier daemon left.
     #[must_use]
     pub fn serve_after(&self, recovered: Recovered) -> DaemonHandle {
+        self.serve_from(recovered.into())
+    }
+
+    /// Starts them where an earlier daemon ended: what is in the store is recovered, and backends
+    /// that still run are taken over.
+    ///
+    /// # Panics
+    /// When the store fails.
+    pub async fn serve_next(&self) -> DaemonHandle {
+        let ports = self.ports();
+        let recovered = ports.store.recover().await;
+        let recovered = recovered.expect("the store of the test works");
+        let recovery = Recovery::take_over(&ports, recovered).await;
+        self.serve_from(recovery)
+    }
+
+    fn serve_from(&self, recovery: Recovery) -> DaemonHandle {
         let report = StatusReport::new("0.0.0", std::process::id());
-        let daemon = Daemon::start(self.ports(), recovered, report);
+        let daemon = Daemon::start(self.ports(), recovery, report);
         let handle = daemon.handle();
         daemon.serve();
         handle

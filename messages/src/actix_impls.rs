@@ -4,8 +4,8 @@
 use actix::Message;
 
 use crate::{
-    Activity, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched,
-    MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched,
+    MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster,
     TreeEmptied,
 };
 
@@ -16,6 +16,5 @@ macro_rules! facts {
 }
 
 facts! {
-    Activity, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued,
-    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, TaskRoster, TreeEmptied,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster, TreeEmptied,
 }

@@ -62,6 +62,13 @@ pub enum SessionEvent {
         /// True when an earlier conversation was resumed.
         resumed: bool,
     },
+    /// This daemon took over a backend that an earlier one left running.
+    Adopted {
+        /// Which launch.
+        incarnation: Incarnation,
+        /// The agent's pid, which is the same as before.
+        agent_pid: i32,
+    },
     /// The agent could not be started, or did not get ready.
     StartFailed {
         /// Which launch.
@@ -207,6 +214,8 @@ pub enum SessionEvent {
     },
     /// The session was removed; nothing follows.
     Removed,
+    /// The daemon takes no new work and is about to be replaced; backends live on.
+    Restarting,
     /// The daemon takes no new work and is ending.
     Draining,
     /// Events were lost between the last one and the next: this subscriber was too slow, or they

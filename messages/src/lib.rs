@@ -2,10 +2,10 @@
 //!
 //! | from | to | messages |
 //! |---|---|---|
-//! | adapters, by way of the backend's link | session | [`Activity`], [`StatusChanged`], [`TaskRoster`], [`Delivered`], [`Launched`], [`LaunchFailed`], [`ChildExited`], [`TreeEmptied`], [`KeptEnded`] |
+//! | adapters, by way of the backend's link | session | [`Activity`], [`StatusChanged`], [`TaskRoster`], [`Delivered`], [`Launched`], [`LaunchFailed`], [`Adopted`], [`ChildExited`], [`TreeEmptied`], [`KeptEnded`] |
 //! | the session itself | session | [`IdleTick`] |
 //! | reaper | session | [`ReapReport`] |
-//! | clients and extensions, by way of the registry | session | [`Order`] ([`Stop`], [`Wake`], [`HoldTaken`] ..), [`MessageQueued`] |
+//! | clients and extensions, by way of the registry | session | [`Order`] ([`Stop`], [`Wake`], [`HoldTaken`] ..), [`MessageQueued`], [`Suspend`] |
 //! | session | reaper | [`ReapRequest`] |
 //! | session | status actor | [`SessionReport`] |
 //! | everybody | subscribers | [`Event`] |
@@ -45,9 +45,9 @@ pub use reason::{EndReport, Reason, Refusal, Who};
 pub use registry::{Accepted, OpenSession, Order, SendMessage};
 pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
 pub use session::{
-    Activity, ActivityKind, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
+    Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, StartGranted, StatusChanged, Stop, StopHow, Task, TaskRoster,
+    Launched, MessageQueued, StartGranted, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster,
     TreeEmptied, TurnEnded, TurnOutcome, Wake,
 };
 pub use status::{
@@ -57,5 +57,5 @@ pub use status::{
 pub use time::{Limit, MonoTime, WallTime, millis};
 pub use wire::{
     AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewMessage, NewSession, PROBLEM_JSON,
-    ProblemBody, ProblemClass, Sent, WakeSession,
+    ProblemBody, ProblemClass, Restarting, Sent, WakeSession,
 };

@@ -290,8 +290,13 @@ pub enum Refusal {
         /// How many messages wait.
         queued: usize,
     },
-    /// The daemon is ending.
+    /// The daemon is ending, or is being replaced.
     Draining,
+    /// The daemon cannot be replaced by another.
+    CannotRestart {
+        /// Why.
+        detail: String,
+    },
     /// The store could not keep it; nothing was accepted.
     StoreFailed {
         /// What it said.
@@ -317,6 +322,7 @@ impl Refusal {
             Self::NotPending { .. } => "not_pending",
             Self::InboxFull { .. } => "inbox_full",
             Self::Draining => "draining",
+            Self::CannotRestart { .. } => "cannot_restart",
             Self::StoreFailed { .. } => "store_failed",
             Self::SessionFailed => "session_failed",
         }
@@ -354,6 +360,7 @@ impl fmt::Display for Refusal {
             Self::NotPending { approval } => write!(f, "approval {approval} is no longer pending"),
             Self::InboxFull { queued } => write!(f, "{queued} messages are waiting already"),
             Self::Draining => f.write_str("the daemon is shutting down"),
+            Self::CannotRestart { detail } => write!(f, "cannot restart: {detail}"),
             Self::StoreFailed { detail } => write!(f, "not accepted, the store failed: {detail}"),
             Self::SessionFailed => f.write_str("the session failed inside drowse"),
         }

@@ -117,6 +117,8 @@ pub enum TurnOutcome {
     },
     /// Somebody interrupted it.
     Interrupted,
+    /// It is over, and its end was not heard: nobody listened when the agent told.
+    Lost,
 }
 
 /// Work outside a turn.
@@ -319,6 +321,29 @@ pub struct Launched {
     /// Its processes.
     pub running: Running,
 }
+
+/// A backend that an earlier daemon left running was taken over: the same processes, in the same
+/// conversation. Says at once how things stand with it, so that nothing is decided in between.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// Which launch.
+    pub incarnation: Incarnation,
+    /// Its processes.
+    pub running: Running,
+    /// The message that the agent was given whole and has not been heard to answer.
+    pub in_flight: Option<MessageId>,
+    /// Messages marked delivered of which the agent is not known to have got all.
+    pub unknown: Vec<MessageId>,
+    /// All background tasks there are; `None`: not known yet.
+    pub tasks: Option<Vec<Task>>,
+    /// What else holds now, in an order in which it could have been said.
+    pub statuses: Vec<AgentStatus>,
+}
+
+/// The daemon is about to be replaced by another that takes the backends over: whatever is not
+/// under way already is left to that one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspend;
 
 /// The agent could not be started at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -329,6 +329,9 @@ pub struct StatusReport {
     pub states: Vec<StateCount>,
     /// Live backends.
     pub backends: u64,
+    /// Backends this daemon took over from an earlier one when it started.
+    #[serde(default)]
+    pub adopted: u64,
     /// Backends released since the daemon started.
     pub released_total: u64,
     /// Bytes those releases freed.
@@ -353,6 +356,7 @@ impl StatusReport {
             draining: false,
             states: Vec::new(),
             backends: 0,
+            adopted: 0,
             released_total: 0,
             released_bytes_total: 0,
             stale_facts_total: 0,

@@ -26,6 +26,15 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Header with the number of the last event a client has seen.
 pub const LAST_EVENT_ID: &str = "last-event-id";
 
+/// Answer to `POST /v1/restart`: the daemon is being replaced by the program it was started from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarting {
+    /// The version that ends.
+    pub from: String,
+    /// The version that begins, by that program's own word.
+    pub to: String,
+}
+
 /// `POST /v1/sessions`: open a session. Answered by a [`crate::SessionReport`].
 ///
 /// Arguments and environment are secrets: `Debug` shows neither.

@@ -8,12 +8,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, Task};
+use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, Task, WallTime};
 
 mod argv;
 mod claude;
 #[cfg(test)]
 mod golden;
+mod kept;
 #[cfg(test)]
 mod noise;
 mod paragraphs;
@@ -92,6 +93,14 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, fresh_id: &str) -> Plan;
     /// Follows one backend started by such a plan.
     fn observe(&self, conversation: Option<&Conversation>, fresh_id: &str) -> Box<dyn Observer>;
+    /// Follows a backend that an earlier daemon, perhaps of an earlier release, followed until it
+    /// ended: what its observer last left, and the time of day. Says what holds now, in an order
+    /// in which it could have happened, and what to write first. `None`, which is the default: it
+    /// cannot go on from there, and the backend is ended; its session can be woken.
+    fn adopt(&self, checkpoint: &[u8], now: WallTime) -> Option<(Box<dyn Observer>, Seen)> {
+        let _ = (checkpoint, now);
+        None
+    }
 }
 
 /// Follows one backend.
@@ -113,4 +122,10 @@ pub trait Observer: Send + fmt::Debug {
     /// Called once, when the agent process has ended, with the last lines of its stderr: some
     /// agents say only there why they did not start ("no such conversation").
     fn exited(&mut self, stderr_tail: &str) -> Vec<Fact>;
+    /// All that another observer needs to follow the same agent from here; see [`Adapter::adopt`].
+    /// Asked for after every line that brought more than output; at most some KiB. `None`, which
+    /// is the default: no other can.
+    fn checkpoint(&self) -> Option<Vec<u8>> {
+        None
+    }
 }

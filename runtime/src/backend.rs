@@ -6,35 +6,44 @@
 //! Invariants: each launch is answered exactly once; a backend of a session whose actor is gone
 //! ends itself; nothing of argv or environment is logged.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Recipient;
-use drowse_actors::ports::{Backends, Launch, Store};
+use drowse_actors::ports::{Backends, Clock, Launch, Left, LocalPending, Store};
 use drowse_actors::session::Facts;
-use drowse_messages::{Incarnation, Kept, LaunchFailed, SessionId};
+use drowse_messages::{Adopted, Incarnation, Kept, LaunchFailed, Limit, Name, SessionId};
 use drowse_policy::BackendOrder;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::adapter::{Adapter, Plan};
 use crate::adapters::Adapters;
-use crate::config::find_program;
+use crate::config::{self, find_program};
 use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
-use retired::Retired;
+use retired::{Retired, Retiring};
 
+mod checkpoint;
 mod launch;
 mod lines;
 mod link;
 mod outbox;
 mod retired;
+mod strays;
+
+use link::{Taken, Ties};
 
 /// 256 orders wait for one backend at most. Policy gives a handful for each turn.
 const ORDERS_MAX: usize = 256;
+
+/// How long all backends together may take to be let go. 8 s: above what each may take.
+const SUSPEND_MAX: Duration = Duration::from_secs(8);
 
 /// The variable that marks every process of this daemon's agents, for the sweep after a lost
 /// keeper. Its value names the state folder.
@@ -49,19 +58,44 @@ type ReadBuffer = Rc<RefCell<Vec<u8>>>;
 pub(crate) struct Shared {
     pub(crate) adapters: Adapters,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) config: Arc<config::Shared>,
     pub(crate) boot_id: String,
     pub(crate) pool: Arc<ReaperPool>,
     pub(crate) program: KeeperProgram,
     /// Where launches get their cgroups, on machines that have any for us.
     pub(crate) cgroups: Option<Cgroups>,
+    /// The folder in which keepers listen for the next daemon.
+    pub(crate) keepers: PathBuf,
+    /// The limit of open descriptors, soft and hard, before the daemon raised its own.
+    pub(crate) nofile: Option<(u64, u64)>,
     /// The value of [`STATE_VARIABLE`].
     pub(crate) state_key: String,
+}
+
+impl Shared {
+    /// How long an agent outlives this daemon, should it die; zero: not at all.
+    fn orphan_grace(&self) -> Duration {
+        match self.config.current().orphan_grace() {
+            Limit::After(grace) => grace,
+            Limit::Off => Duration::ZERO,
+        }
+    }
+}
+
+/// What a link is told by others than its keeper and its agent.
+#[derive(Debug)]
+enum Told {
+    /// By its session.
+    Order(BackendOrder),
+    /// By a daemon that is about to be replaced: let go where the next one can go on.
+    Suspend(oneshot::Sender<()>),
 }
 
 #[derive(Debug)]
 struct Live {
     incarnation: Incarnation,
-    orders: mpsc::Sender<BackendOrder>,
+    told: mpsc::Sender<Told>,
 }
 
 /// The backends of one daemon.
@@ -71,58 +105,139 @@ pub(crate) struct LocalBackends {
     buffer: ReadBuffer,
     live: Rc<RefCell<BTreeMap<SessionId, Live>>>,
     retired: Retired,
+    /// Taken over and not followed yet.
+    taken: Rc<RefCell<BTreeMap<SessionId, (Taken, Redactor, Name)>>>,
+    /// The daemon ends on purpose, and its agents with it.
+    ending: Rc<Cell<bool>>,
 }
 
 impl LocalBackends {
     pub(crate) fn new(shared: Shared) -> Self {
+        let ending = Rc::default();
         Self {
             shared: Rc::new(shared),
             buffer: Rc::new(RefCell::new(vec![0; link::READ_BYTES])),
             live: Rc::default(),
-            retired: Retired::default(),
+            retired: Retired::ending_with(Rc::clone(&ending)),
+            taken: Rc::default(),
+            ending,
         }
     }
+
+    /// From now on a backend that nobody dismisses ends with the daemon.
+    pub(crate) fn end_with_daemon(&self) {
+        self.ending.set(true);
+    }
+
+    /// A place among the live ones, for as long as the future that is returned with it runs.
+    fn enlist(&self, session: SessionId, incarnation: Incarnation) -> mpsc::Receiver<Told> {
+        let (told, inbox) = mpsc::channel(ORDERS_MAX);
+        let live = Live { incarnation, told };
+        self.live.borrow_mut().insert(session, live);
+        inbox
+    }
+
+    fn ties(&self, launch: Launched, facts: Recipient<Facts>) -> Ties {
+        let Launched {
+            session,
+            incarnation,
+            protocol,
+            redactor,
+        } = launch;
+        Ties {
+            session,
+            incarnation,
+            protocol,
+            facts,
+            redactor,
+            buffer: self.buffer.clone(),
+            ending: self.ending.clone(),
+        }
+    }
+
+    fn retired(&self) -> Retired {
+        self.retired.clone()
+    }
+
+    /// Runs a link, and gives its place up afterwards; a keeper that retires is watched over.
+    fn run(
+        &self,
+        session: SessionId,
+        incarnation: Incarnation,
+        facts: Recipient<Facts>,
+        link: impl Future<Output = Option<Retiring>> + 'static,
+    ) {
+        let (live, retired, shared) = (self.live.clone(), self.retired(), self.shared.clone());
+        actix_rt::spawn(async move {
+            if let Some(retiring) = link.await {
+                retired.hold(shared, (session, incarnation), retiring, facts);
+            }
+            let mut live = live.borrow_mut();
+            let is_own = |live: &Live| live.incarnation == incarnation;
+            if live.get(&session).is_some_and(is_own) {
+                live.remove(&session);
+            }
+        });
+    }
+
+    /// Keepers that listen in the folder for sessions without a backend here.
+    fn strays(&self, kept: &[(SessionId, Incarnation)]) -> Vec<PathBuf> {
+        let (live, taken) = (self.live.borrow(), self.taken.borrow());
+        let kept: BTreeSet<String> = kept
+            .iter()
+            .map(|(session, incarnation)| launch::socket_name(*session, *incarnation))
+            .collect();
+        let own = |name: &str| {
+            let session = name.split('-').next().and_then(|id| id.parse().ok());
+            kept.contains(name)
+                || session
+                    .is_some_and(|id: SessionId| live.contains_key(&id) || taken.contains_key(&id))
+        };
+        let entries = std::fs::read_dir(&self.shared.keepers);
+        let names = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name());
+        let strays = names.filter(|name| !name.to_str().is_some_and(own));
+        strays.map(|name| self.shared.keepers.join(name)).collect()
+    }
+}
+
+/// Who a link is for.
+struct Launched {
+    session: SessionId,
+    incarnation: Incarnation,
+    protocol: Name,
+    redactor: Redactor,
 }
 
 impl Backends for LocalBackends {
     fn launch(&self, launch: Launch, facts: Recipient<Facts>) {
         let (session, incarnation) = (launch.session, launch.incarnation);
-        let (orders, inbox) = mpsc::channel(ORDERS_MAX);
-        self.live.borrow_mut().insert(
-            session,
-            Live {
+        let inbox = self.enlist(session, incarnation);
+        let ties = self.ties(
+            Launched {
+                session,
                 incarnation,
-                orders,
+                protocol: launch.recipe.protocol.clone(),
+                redactor: Redactor::for_recipe(&launch.recipe),
             },
+            facts,
         );
-        let (shared, live) = (self.shared.clone(), self.live.clone());
-        let (buffer, retired) = (self.buffer.clone(), self.retired.clone());
-        actix_rt::spawn(async move {
-            let prepared = prepare(&shared, &launch);
-            match prepared {
-                Ok(prepared) => {
-                    let heard = facts.clone();
-                    let retiring = link::run(&shared, launch, prepared, facts, inbox, buffer).await;
-                    if let Some(retiring) = retiring {
-                        let whose = (session, incarnation);
-                        retired.hold(shared.clone(), whose, retiring, heard);
-                    }
-                }
+        let shared = self.shared.clone();
+        self.run(session, incarnation, ties.facts.clone(), async move {
+            match prepare(&shared, &launch) {
+                Ok(prepared) => link::run(&shared, launch, prepared, ties, inbox).await,
                 Err(error) => {
                     let failed = LaunchFailed {
                         incarnation,
                         error,
                         retry: false,
                     };
-                    facts.do_send(Facts(vec![failed.into()]));
+                    ties.facts.do_send(Facts(vec![failed.into()]));
+                    None
                 }
-            }
-            let mut live = live.borrow_mut();
-            if live
-                .get(&session)
-                .is_some_and(|live| live.incarnation == incarnation)
-            {
-                live.remove(&session);
             }
         });
     }
@@ -138,14 +253,72 @@ impl Backends for LocalBackends {
         else {
             return;
         };
-        if let Err(error) = backend.orders.try_send(order) {
+        if let Err(error) = backend.told.try_send(Told::Order(order)) {
             tracing::error!(%session, %incarnation, %error, "failed to pass an order on");
         }
     }
 
+    fn adopt(&self, left: Left) -> LocalPending<Result<Adopted, String>> {
+        let (shared, all) = (self.shared.clone(), self.taken.clone());
+        Box::pin(async move {
+            let (taken, adopted) = Taken::over(&shared, &left).await?;
+            let redactor = Redactor::for_recipe(&left.recipe);
+            let protocol = left.recipe.protocol;
+            all.borrow_mut()
+                .insert(left.session, (taken, redactor, protocol));
+            Ok(adopted)
+        })
+    }
+
+    fn follow(&self, session: SessionId, incarnation: Incarnation, facts: Recipient<Facts>) {
+        let taken = self.taken.borrow_mut().remove(&session);
+        let Some((taken, redactor, protocol)) = taken else {
+            return;
+        };
+        let inbox = self.enlist(session, incarnation);
+        let ties = self.ties(
+            Launched {
+                session,
+                incarnation,
+                protocol,
+                redactor,
+            },
+            facts.clone(),
+        );
+        let shared = self.shared.clone();
+        self.run(session, incarnation, facts, async move {
+            taken.follow(ties).serve(&shared, inbox).await
+        });
+    }
+
+    fn suspend(&self) -> LocalPending<()> {
+        let told = |live: &Live| {
+            let (done, let_go) = oneshot::channel();
+            live.told.try_send(Told::Suspend(done)).ok()?;
+            Some(let_go)
+        };
+        let all: Vec<_> = self.live.borrow().values().filter_map(told).collect();
+        Box::pin(async move {
+            let all = async {
+                for let_go in all {
+                    // One that has ended has nothing to let go of.
+                    let _gone = let_go.await;
+                }
+            };
+            if tokio::time::timeout(SUSPEND_MAX, all).await.is_err() {
+                tracing::warn!("not every backend came to a point at which it can be left");
+            }
+        })
+    }
+
+    fn end_strays(&self, kept: Vec<(SessionId, Incarnation)>) -> LocalPending<Vec<String>> {
+        let strays = self.strays(&kept);
+        Box::pin(strays::end(strays))
+    }
+
     fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>) {
-        self.retired
-            .watch(self.shared.clone(), session, kept, facts);
+        let shared = self.shared.clone();
+        self.retired().watch(shared, session, kept, facts);
     }
 }
 
@@ -155,7 +328,6 @@ struct Prepared {
     adapter: Arc<dyn Adapter>,
     plan: Plan,
     fresh_id: String,
-    redactor: Redactor,
 }
 
 /// Finds what can be known to fail before a process exists: the errors name what is missing.
@@ -189,6 +361,5 @@ fn prepare(shared: &Shared, launch: &Launch) -> Result<Prepared, String> {
         adapter,
         plan,
         fresh_id,
-        redactor: Redactor::for_recipe(recipe),
     })
 }

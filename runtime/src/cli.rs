@@ -25,6 +25,7 @@ mod look;
 mod open;
 mod order;
 mod render;
+mod restart;
 mod settings;
 mod talk;
 
@@ -63,6 +64,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Serve(args) => serve(&globals, &args),
         Verb::Demo => demo::run(&globals),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
+        Verb::Restart => print(&|console| with_runtime(restart(&globals, console))),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
         Verb::Config { verb } => print(&|console| settings::run(&globals, verb, console)),
         Verb::Completions { shell } => print(&|console| completions(shell, console)),
@@ -96,6 +98,14 @@ async fn asked(
         AskedVerb::Rm(args) => order::run(&client, Order::Remove, args, console).await,
         AskedVerb::Keep(args) => keep::run(&client, args, console).await,
     }
+}
+
+/// Only for a daemon that runs: one that is started for it would be the newest already.
+async fn restart(globals: &Globals, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    let paths = places(globals)?;
+    paths.check()?;
+    let client = Client::unix(&paths.socket).named("drowse-cli");
+    restart::run(&client, &paths, console).await
 }
 
 /// A client of the daemon, which is started when there is none, unless that was forbidden.
@@ -132,6 +142,7 @@ fn serve(globals: &Globals, args: &ServeArgs) -> ExitCode {
         paths,
         listen: args.listen.clone(),
     })
+    .own_process()
     .run()
 }
 

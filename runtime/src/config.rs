@@ -22,8 +22,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use drowse_messages::{LimitOverrides, Limits, Name};
+use drowse_messages::{Limit, LimitOverrides, Limits, Name};
 use drowse_policy::session::AgentTraits;
 
 pub(crate) use agents::find_program;
@@ -36,6 +37,9 @@ pub use shared::Shared;
 
 /// Four agents at once keep a small machine busy; a start is seconds of a processor each.
 const STARTING_MAX_DEFAULT: usize = 4;
+
+/// 60 s: an upgrade by hand, or a service manager that waits before it starts the daemon again.
+const ORPHAN_GRACE_DEFAULT: Duration = Duration::from_secs(60);
 
 /// What an agent gets of the daemon's environment when the caller sent none: what a login would
 /// set, and nothing that only concerns the daemon.
@@ -150,6 +154,7 @@ pub struct Config {
     session: LimitOverrides,
     starting_max: usize,
     listen: Option<SocketAddr>,
+    orphan_grace: Limit,
     agents: BTreeMap<Name, AgentConfig>,
     projects: BTreeMap<PathBuf, LimitOverrides>,
     protocols: Vec<Protocol>,
@@ -181,6 +186,7 @@ impl Config {
             session: LimitOverrides::default(),
             starting_max: STARTING_MAX_DEFAULT,
             listen: None,
+            orphan_grace: Limit::After(ORPHAN_GRACE_DEFAULT),
             agents: BTreeMap::new(),
             projects: BTreeMap::new(),
             protocols: sources.protocols.clone(),
@@ -277,6 +283,12 @@ impl Config {
     #[must_use]
     pub const fn listen(&self) -> Option<SocketAddr> {
         self.listen
+    }
+
+    /// How long agents outlive a daemon that died, waiting for the next one; off: not at all.
+    #[must_use]
+    pub const fn orphan_grace(&self) -> Limit {
+        self.orphan_grace
     }
 
     /// The environment of an agent whose caller sent none.

@@ -8,12 +8,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drowse_actors::ports::{Clock, Ports, Store};
-use drowse_actors::{Daemon as Core, DaemonHandle};
-use drowse_messages::StatusReport;
+use drowse_actors::{Daemon as Core, DaemonHandle, Recovery, RestartAsked};
+use drowse_messages::{Limit, Refusal, Restarting, StatusReport};
+use tokio::sync::mpsc;
 
 use crate::adapter::Adapter;
 use crate::adapters::Adapters;
@@ -28,10 +30,11 @@ use crate::lock::{LockError, StateLock};
 use crate::paths::{PathSources, Paths, PathsError};
 use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::{QUEUE_MAX, ReaperPool, THREADS};
-use crate::process::spawn::KeeperProgram;
+use crate::process::spawn::{KeeperProgram, adopt_orphans};
 use crate::process::table;
 use crate::signals::{Asked, Signals};
 use crate::store::{OpenError, SqliteStore};
+use crate::successor::Successor;
 use crate::telemetry::{self, TelemetryError};
 use crate::trees::LocalTrees;
 
@@ -133,6 +136,7 @@ impl Daemon {
             adapters: Adapters::shipped(),
             extensions: Vec::new(),
             program: KeeperProgram::default(),
+            own_process: false,
             problem: None,
         }
     }
@@ -145,6 +149,7 @@ pub struct DaemonBuilder {
     adapters: Adapters,
     extensions: Vec<Extension>,
     program: KeeperProgram,
+    own_process: bool,
     problem: Option<ServeError>,
 }
 
@@ -191,13 +196,28 @@ impl DaemonBuilder {
         self
     }
 
+    /// The process is the daemon's alone: what a keeper leaves behind that was killed from outside
+    /// becomes a child of it, and a restart exchanges its program (execve) for the one it was
+    /// started from, with the same arguments. Without this a restart is refused.
+    #[must_use]
+    pub fn own_process(mut self) -> Self {
+        self.own_process = true;
+        self
+    }
+
     /// Runs the daemon until it is told to end; says why on stderr if it cannot.
     ///
     /// The code is 0 after a clean end, 78 for a configuration that is refused, 1 otherwise.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let exit = match self.try_run() {
-            Ok(()) => Exit::Ok,
+            Ok(None) => Exit::Ok,
+            Ok(Some(successor)) => {
+                let source = successor.replace();
+                let doing = "start the program again";
+                crate::cli::say_error(&ServeError::System { doing, source });
+                Exit::Error
+            }
             Err(error) => {
                 crate::cli::say_error(&error);
                 error.exit()
@@ -206,7 +226,8 @@ impl DaemonBuilder {
         ExitCode::from(exit.code())
     }
 
-    fn try_run(self) -> Result<(), ServeError> {
+    /// Runs it; what is to take its place is returned.
+    fn try_run(self) -> Result<Option<Successor>, ServeError> {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
@@ -216,8 +237,13 @@ impl DaemonBuilder {
             adapters,
             extensions,
             program,
+            own_process,
             ..
         } = self;
+        let successor = Successor::of_process().map_err(system("see how it was started"))?;
+        if own_process && let Err(error) = adopt_orphans() {
+            tracing::warn!(%error, "what a lost keeper leaves behind will be looked for instead");
+        }
         let flags = options.listen.iter().map(|listen| Flag {
             flag: "--listen".to_owned(),
             key: "server.listen".to_owned(),
@@ -228,6 +254,7 @@ impl DaemonBuilder {
         let config = Arc::new(Shared::load(sources)?);
         options.paths.create()?;
         let lock = StateLock::take(&options.paths.state_dir, &options.paths.socket)?;
+        options.paths.create_keepers()?;
         raise_descriptor_limit();
         // A daemon inside somebody's folder would keep it from being removed (D26).
         std::env::set_current_dir("/").map_err(system("leave the working folder"))?;
@@ -243,6 +270,8 @@ impl DaemonBuilder {
             program,
             config,
             clock,
+            successor,
+            own_process,
         };
         let ended = actix::System::new().block_on(parts.serve(Arc::new(store)));
         drop(lock);
@@ -258,17 +287,27 @@ struct Parts {
     program: KeeperProgram,
     config: Arc<Shared>,
     clock: Arc<dyn Clock>,
+    successor: Successor,
+    own_process: bool,
 }
 
 impl Parts {
-    async fn serve(self, store: Arc<SqliteStore>) -> Result<(), ServeError> {
+    async fn serve(self, store: Arc<SqliteStore>) -> Result<Option<Successor>, ServeError> {
         let mut signals = Signals::take().map_err(system("take signals over"))?;
         let pool = ReaperPool::start(THREADS, QUEUE_MAX).map_err(system("start the reaper"))?;
         let pool = Arc::new(pool);
         let recovered = store.recover().await.map_err(ServeError::Recover)?;
-        let ports = self.ports(&pool, store)?;
+        let cgroups = find_cgroups(&self.state_key());
+        let backends = Rc::new(self.backends(&pool, &store, cgroups.clone())?);
+        let ports = self.ports(&pool, store, backends.clone(), cgroups);
         let report = StatusReport::new(env!("CARGO_PKG_VERSION"), std::process::id());
-        let core = Core::start(ports, recovered, report);
+        let recovery = Recovery::take_over(&ports, recovered).await;
+        let mut core = Core::start(ports, recovery, report);
+        let mut restarts = Restarts {
+            asked: self.own_process.then(|| core.restarts()),
+            config: self.config.clone(),
+            successor: self.successor,
+        };
         core.end_leftovers().await;
         let daemon = core.handle();
         let extensions = Running::start(self.extensions, &daemon);
@@ -283,8 +322,18 @@ impl Parts {
         core.serve();
         tracing::info!(socket = %self.paths.socket.display(), "ready");
         notify(&[sd_notify::NotifyState::Ready]);
-        wait_for_end(&mut signals, &self.config, &daemon).await;
+        let end = wait_for_end(&mut signals, &self.config, &daemon, &mut restarts).await;
         notify(&[sd_notify::NotifyState::Stopping]);
+        let end = match end {
+            End::Restart => suspend(&mut signals, &daemon).await,
+            End::Drain => End::Drain,
+        };
+        if end == End::Restart {
+            extensions.stop().await;
+            server.stop().await;
+            return Ok(Some(restarts.successor));
+        }
+        backends.end_with_daemon();
         let clean = drain(&mut signals, &daemon).await;
         extensions.stop().await;
         server.stop().await;
@@ -293,34 +342,53 @@ impl Parts {
             .await
             .is_ok();
         if clean && collected {
-            Ok(())
+            Ok(None)
         } else {
             Err(ServeError::LeftBehind)
         }
     }
 
-    fn ports(&self, pool: &Arc<ReaperPool>, store: Arc<SqliteStore>) -> Result<Ports, ServeError> {
-        let state_key = self.paths.state_dir.display().to_string();
-        let boot_id = table::boot_id().map_err(system("read the boot id"))?;
-        let mark = format!("{STATE_VARIABLE}={state_key}");
-        let cgroups = find_cgroups(&state_key);
-        let trees = LocalTrees::new(pool.clone(), mark, cgroups.clone());
-        let backing = Backing {
+    fn backends(
+        &self,
+        pool: &Arc<ReaperPool>,
+        store: &Arc<SqliteStore>,
+        cgroups: Option<Cgroups>,
+    ) -> Result<LocalBackends, ServeError> {
+        Ok(LocalBackends::new(Backing {
             adapters: self.adapters.clone(),
             store: store.clone(),
-            boot_id,
+            clock: self.clock.clone(),
+            config: self.config.clone(),
+            boot_id: table::boot_id().map_err(system("read the boot id"))?,
             pool: pool.clone(),
             program: self.program.clone(),
             cgroups,
-            state_key,
-        };
-        Ok(Ports {
+            keepers: self.paths.keepers(),
+            nofile: self.successor.nofile(),
+            state_key: self.state_key(),
+        }))
+    }
+
+    fn state_key(&self) -> String {
+        self.paths.state_dir.display().to_string()
+    }
+
+    fn ports(
+        &self,
+        pool: &Arc<ReaperPool>,
+        store: Arc<SqliteStore>,
+        backends: Rc<LocalBackends>,
+        cgroups: Option<Cgroups>,
+    ) -> Ports {
+        let mark = format!("{STATE_VARIABLE}={}", self.state_key());
+        let trees = LocalTrees::new(pool.clone(), mark, cgroups);
+        Ports {
             clock: self.clock.clone(),
             store,
             trees: Arc::new(trees),
             catalog: self.config.clone(),
-            backends: std::rc::Rc::new(LocalBackends::new(backing)),
-        })
+            backends,
+        }
     }
 }
 
@@ -358,15 +426,68 @@ fn listen(
     )?)
 }
 
-/// Serves until a signal says otherwise.
-async fn wait_for_end(signals: &mut Signals, config: &Shared, daemon: &DaemonHandle) {
+/// How the daemon ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// With every session.
+    Drain,
+    /// For another one, which goes on with the sessions.
+    Restart,
+}
+
+/// Requests to replace the daemon, and what would replace it.
+struct Restarts {
+    /// `None`: nobody takes them, so they are refused.
+    asked: Option<mpsc::Receiver<RestartAsked>>,
+    config: Arc<Shared>,
+    successor: Successor,
+}
+
+impl Restarts {
+    /// Returns once the daemon is to be replaced; refuses until then what cannot be done.
+    async fn next(&mut self) {
+        while let Some(asked) = &mut self.asked
+            && let Some(RestartAsked { answer }) = asked.recv().await
+        {
+            let checked = self.check().await;
+            let goes = checked.is_ok();
+            // Whoever asked may have gone meanwhile; it is done all the same.
+            let _gone = answer.send(checked);
+            if goes {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn check(&self) -> Result<Restarting, Refusal> {
+        let cannot = |detail| Refusal::CannotRestart { detail };
+        if self.config.current().orphan_grace() == Limit::Off {
+            let detail = "server.orphan_grace is off, so agents would end with this daemon";
+            return Err(cannot(detail.to_owned()));
+        }
+        Ok(Restarting {
+            from: env!("CARGO_PKG_VERSION").to_owned(),
+            to: self.successor.version().await.map_err(cannot)?,
+        })
+    }
+}
+
+/// Serves until somebody says otherwise.
+async fn wait_for_end(
+    signals: &mut Signals,
+    config: &Shared,
+    daemon: &DaemonHandle,
+    restarts: &mut Restarts,
+) -> End {
     loop {
         let asked = tokio::select! {
             asked = signals.next() => asked,
-            () = daemon.draining() => return,
+            () = daemon.draining() => return End::Drain,
+            () = restarts.next() => return End::Restart,
         };
         match asked {
-            Asked::End => return,
+            Asked::End => return End::Drain,
             Asked::Reload => match config.reload() {
                 Ok(_) => {
                     tracing::info!("the configuration was read again");
@@ -375,6 +496,16 @@ async fn wait_for_end(signals: &mut Signals, config: &Shared, daemon: &DaemonHan
                 Err(error) => tracing::error!("the old configuration stays in force: {error}"),
             },
         }
+    }
+}
+
+/// Leaves every session to the next daemon, unless this one is told to end after all.
+async fn suspend(signals: &mut Signals, daemon: &DaemonHandle) -> End {
+    tracing::info!("leaving the sessions to the next daemon");
+    let ended = async { while signals.next().await != Asked::End {} };
+    tokio::select! {
+        () = daemon.suspend() => End::Restart,
+        () = ended => End::Drain,
     }
 }
 

@@ -105,7 +105,9 @@ impl Exit {
             "cannot_resume" => Self::CannotResume,
             "inbox_full" | "draining" | "store_failed" => Self::Temporary,
             "ambiguous" | "invalid" | "unknown_agent" => Self::Usage,
-            "name_taken" | "not_running" | "not_pending" | "session_failed" => Self::Error,
+            "name_taken" | "not_running" | "not_pending" | "session_failed" | "cannot_restart" => {
+                Self::Error
+            }
             _ => match (problem.status, problem.class) {
                 (401, _) => Self::Auth,
                 (403, _) => Self::Denied,

@@ -45,6 +45,7 @@ pub mod process;
 mod redact;
 mod signals;
 pub mod store;
+mod successor;
 mod telemetry;
 mod trees;
 

@@ -150,10 +150,27 @@ impl Paths {
         check_own(&self.runtime_dir)
     }
 
+    /// Makes the folder in which keepers listen, inside the state folder that is there, and checks
+    /// it.
+    ///
+    /// # Errors
+    /// As [`Paths::create`].
+    pub fn create_keepers(&self) -> Result<(), PathsError> {
+        make_private(&self.keepers())?;
+        check_own(&self.keepers())
+    }
+
     /// Where the lock is that lets one of several starters start the daemon.
     #[must_use]
     pub fn start_lock(&self) -> PathBuf {
         self.runtime_dir.join("start.lock")
+    }
+
+    /// Where keepers listen for the next daemon. Beside the state, because that is what the next
+    /// daemon has in common with this one.
+    #[must_use]
+    pub fn keepers(&self) -> PathBuf {
+        self.state_dir.join("keepers")
     }
 
     /// Where a daemon without a terminal writes.

@@ -266,6 +266,11 @@ impl Store for SqliteStore {
         self.ask(0, move |conn| recover::recover(conn, now))
     }
 
+    fn put_at_rest(&self, sessions: Vec<SessionId>) -> Stored<Recovered> {
+        let now = self.clock.wall();
+        self.ask(0, move |conn| recover::put_at_rest(conn, &sessions, now))
+    }
+
     fn open(&self, profile: Profile) -> Stored<()> {
         let seal = Arc::clone(&self.seal);
         self.ask(0, move |conn| sessions::open(conn, &seal, &profile))

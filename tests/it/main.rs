@@ -26,6 +26,7 @@ mod real_pi;
 mod real_wire;
 mod recover;
 mod status;
+mod takeover;
 mod teardown;
 mod tidy;
 mod wake;

@@ -9,6 +9,9 @@ use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::json;
 
+/// Agents do not outlive their daemon.
+const ENDS_WITH_DAEMON: &str = "[server]\norphan_grace = \"off\"\n";
+
 fn interrupted_turns(daemon: &TestDaemon) -> usize {
     let ends = daemon.fake().events("turn_end");
     ends.iter().filter(|end| end["failed"] == true).count()
@@ -44,12 +47,16 @@ fn sigterm_drains_and_the_next_daemon_delivers_what_waited() {
     daemon.fake().assert_never_two();
 }
 
-/// Behaviours 83 to 86, 99, D41: the daemon is killed with one session in mid-turn, one at rest and
-/// one held by a task. Keepers end their trees within the graces; the next daemon starts nothing by
-/// itself, reports the message in flight as unknown, and every session answers.
+/// Behaviours 83 to 86, 99, D41: where agents are to end with their daemon, it is killed with one
+/// session in mid-turn, one at rest and one held by a task. Keepers end their trees within the
+/// graces; the next daemon starts nothing by itself, reports the message in flight as unknown, and
+/// every session answers.
 #[test]
 fn after_a_kill_no_process_is_left_and_no_message_repeated() {
-    let mut daemon = daemon!("kill9").limit("idle_after", "1h").start();
+    let mut daemon = daemon!("kill9")
+        .limit("idle_after", "1h")
+        .config(ENDS_WITH_DAEMON)
+        .start();
     let ids: Vec<String> = (0..3).map(|_| daemon.open("fake")).collect();
     for id in &ids {
         daemon.say(id, "FAKE:spawn setsid\nFAKE:spawn ignore-term");
@@ -214,7 +221,10 @@ fn a_second_daemon_on_one_folder_names_the_first() {
 /// Behaviour 85: a second kill and start changes nothing more.
 #[test]
 fn a_second_recovery_changes_nothing() {
-    let mut daemon = daemon!("again").limit("idle_after", "1h").start();
+    let mut daemon = daemon!("again")
+        .limit("idle_after", "1h")
+        .config(ENDS_WITH_DAEMON)
+        .start();
     let id = daemon.open("fake");
     daemon.say(&id, "FAKE:say one");
     let message = daemon.post(&id, "FAKE:slow 30");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use drowse_messages::{
     IdleTick, Incarnation, Limits, MessageId, MessageQueued, MessageState, MonoTime, Order,
     ProcIdentity, Progress, ReapRequest, SavedSession, SessionEvent, SessionId, SessionState,
-    StartGranted, Stop, StopHow, Who,
+    StartGranted, Stop, StopHow, Suspend, Who,
 };
 use drowse_policy::session::{AgentTraits, Session};
 use drowse_policy::{Effect, Input, registry, trace};
@@ -284,6 +284,7 @@ impl World {
         match effect {
             Effect::AskStart => self.tell_registry(id, registry::Input::AskStart(id)),
             Effect::StartSettled => self.tell_registry(id, registry::Input::StartSettled(id)),
+            Effect::Suspended => self.tell_registry(id, registry::Input::Suspended(id)),
             Effect::Sleep => self.tell_registry(id, registry::Input::MaySleep { id, handled }),
             Effect::Launch { incarnation, .. } => {
                 let launch = Delivery::Launch(id, actor.number, incarnation);
@@ -367,6 +368,8 @@ impl World {
                 self.granted.insert(id);
                 self.hand(id, StartGranted);
             }
+            registry::Effect::Suspend(id) => self.hand(id, Suspend),
+            registry::Effect::Suspended => {}
             registry::Effect::ShutDown(id) => {
                 let stop = Stop {
                     how: StopHow::Shutdown,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, Kept, KeptEnded,
-    LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order, Progress,
-    ReapReport, ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, TaskRoster,
-    TreeEmptied,
+    Activity, Adopted, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, Kept,
+    KeptEnded, LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order,
+    Progress, ReapReport, ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, Suspend,
+    TaskRoster, TreeEmptied,
 };
 
 /// Everything a session can be told.
@@ -32,6 +32,10 @@ pub enum Input {
     Launched(Launched),
     /// Its process does not.
     LaunchFailed(LaunchFailed),
+    /// Its process ran before this daemon did.
+    Adopted(Adopted),
+    /// The next daemon goes on with it.
+    Suspend(Suspend),
     /// Its process ended.
     ChildExited(ChildExited),
     /// Nothing is left below its keeper.
@@ -59,7 +63,7 @@ input_from! {
     Order(Order), MessageQueued(MessageQueued), Delivered(Delivered), StartGranted(StartGranted),
     Launched(Launched), LaunchFailed(LaunchFailed), ChildExited(ChildExited),
     TreeEmptied(TreeEmptied), ReapReport(ReapReport), KeptEnded(KeptEnded),
-    LimitsChanged(Limits),
+    LimitsChanged(Limits), Adopted(Adopted), Suspend(Suspend),
 }
 
 /// What a live backend is told.
@@ -140,6 +144,8 @@ pub enum Effect {
     Publish(SessionEvent),
     /// Answer the order that is being handled with a refusal.
     Refuse(Refusal),
+    /// Its backend can be left to the next daemon as it is.
+    Suspended,
     /// Nothing is to be done for this session until somebody wants something: its actor may go.
     Sleep,
 }

@@ -23,6 +23,8 @@ pub enum Input {
     Arrived(SessionId),
     /// Its record was read and its actor made.
     Loaded(SessionId),
+    /// Its backend ran before this daemon did, and its actor was made; it is to be told.
+    Adopted(SessionId),
     /// There is no such session, or its record could not be read.
     LoadFailed(SessionId),
     /// It wants to start a backend.
@@ -47,6 +49,10 @@ pub enum Input {
     Mourned(SessionId),
     /// The configuration changed.
     StartingMax(usize),
+    /// The daemon is about to be replaced: backends are left to the next one.
+    Suspend,
+    /// Its backend can be left as it is.
+    Suspended(SessionId),
     /// The daemon ends.
     Drain,
 }
@@ -68,6 +74,10 @@ pub enum Effect {
     LetGo(SessionId),
     /// End the processes of a session whose actor vanished, and write that down.
     Mourn(SessionId),
+    /// Tell a session that the next daemon goes on with it.
+    Suspend(SessionId),
+    /// Every session that is left has a backend that can be left as it is.
+    Suspended,
     /// Shut every session down.
     ShutDown(SessionId),
     /// All trees are gone: the daemon may go.
@@ -78,6 +88,7 @@ pub enum Effect {
 enum Mode {
     Recovering,
     Serving,
+    Suspending,
     Draining,
 }
 
@@ -100,6 +111,8 @@ pub struct Registry {
     starting_max: usize,
     starting: BTreeSet<SessionId>,
     waiting: VecDeque<SessionId>,
+    /// Of the present ones, those that can be left to the next daemon.
+    suspended: BTreeSet<SessionId>,
     present: BTreeMap<SessionId, Presence>,
     /// How much is kept for sessions whose actor is not there.
     kept: BTreeMap<SessionId, u64>,
@@ -114,6 +127,7 @@ impl Registry {
             starting_max: starting_max.max(1),
             starting: BTreeSet::new(),
             waiting: VecDeque::new(),
+            suspended: BTreeSet::new(),
             present: BTreeMap::new(),
             kept: BTreeMap::new(),
         }
@@ -122,7 +136,16 @@ impl Registry {
     /// True while new sessions, messages and wakes are accepted.
     #[must_use]
     pub fn admits(&self) -> bool {
-        self.mode != Mode::Draining
+        match self.mode {
+            Mode::Recovering | Mode::Serving => true,
+            Mode::Suspending | Mode::Draining => false,
+        }
+    }
+
+    /// True while orders to sessions are passed on.
+    #[must_use]
+    pub fn takes_orders(&self) -> bool {
+        self.mode != Mode::Suspending
     }
 
     /// True once requests are served.
@@ -143,6 +166,10 @@ impl Registry {
             }
             Input::Arrived(id) => self.arrived(id, &mut fx),
             Input::Loaded(id) => self.loaded(id, &mut fx),
+            Input::Adopted(id) => {
+                self.present.insert(id, Presence::Here { handed: 1 });
+                fx.push(Effect::Hand(id));
+            }
             Input::LoadFailed(id) => {
                 self.present.remove(&id);
                 self.kept.remove(&id);
@@ -166,9 +193,16 @@ impl Registry {
                 self.revive(id, &mut fx);
             }
             Input::StartingMax(most) => self.starting_max = most.max(1),
+            Input::Suspend => self.suspend(&mut fx),
+            Input::Suspended(id) => drop(self.suspended.insert(id)),
             Input::Drain => self.drain(&mut fx),
         }
         self.grant(&mut fx);
+        if self.mode == Mode::Suspending
+            && self.present.keys().all(|id| self.suspended.contains(id))
+        {
+            fx.push(Effect::Suspended);
+        }
         if self.mode == Mode::Draining && self.present.is_empty() {
             fx.push(Effect::Drained);
         }
@@ -180,10 +214,8 @@ impl Registry {
             Some(Presence::Here { .. }) => {
                 self.hand_more(id);
                 fx.push(Effect::Hand(id));
-                if self.mode == Mode::Draining {
-                    // A message accepted just before must not start it again.
-                    self.shut_down(id, fx);
-                }
+                // A message accepted just before must not start it again.
+                self.follow_mode(id, fx);
             }
             Some(Presence::Loading | Presence::Leaving | Presence::Mourned) => {
                 *self.kept.entry(id).or_default() += 1;
@@ -202,8 +234,18 @@ impl Registry {
         let handed = self.kept.remove(&id).unwrap_or_default();
         self.present.insert(id, Presence::Here { handed });
         fx.push(Effect::Hand(id));
-        if self.mode == Mode::Draining {
-            self.shut_down(id, fx);
+        self.follow_mode(id, fx);
+    }
+
+    /// What a session that was handed something, or has just come, must hear of the daemon's end.
+    fn follow_mode(&mut self, id: SessionId, fx: &mut Vec<Effect>) {
+        match self.mode {
+            Mode::Recovering | Mode::Serving => {}
+            Mode::Suspending => {
+                self.hand_more(id);
+                fx.push(Effect::Suspend(id));
+            }
+            Mode::Draining => self.shut_down(id, fx),
         }
     }
 
@@ -221,6 +263,7 @@ impl Registry {
 
     fn gone(&mut self, id: SessionId, orderly: bool, fx: &mut Vec<Effect>) {
         self.leave_queue(id);
+        self.suspended.remove(&id);
         if orderly {
             self.present.remove(&id);
             self.revive(id, fx);
@@ -254,12 +297,21 @@ impl Registry {
         }
     }
 
-    fn drain(&mut self, fx: &mut Vec<Effect>) {
-        if self.mode == Mode::Draining {
-            return;
+    fn suspend(&mut self, fx: &mut Vec<Effect>) {
+        if self.admits() {
+            self.end_with(Mode::Suspending, fx);
         }
-        self.mode = Mode::Draining;
-        // The others are loading, or gone soon; if they come back, they are shut down then.
+    }
+
+    fn drain(&mut self, fx: &mut Vec<Effect>) {
+        if self.mode != Mode::Draining {
+            self.end_with(Mode::Draining, fx);
+        }
+    }
+
+    fn end_with(&mut self, mode: Mode, fx: &mut Vec<Effect>) {
+        self.mode = mode;
+        // The others are loading, or gone soon; if they come back, they hear of it then.
         let here: Vec<SessionId> = self
             .present
             .iter()
@@ -267,7 +319,7 @@ impl Registry {
             .map(|(id, _)| *id)
             .collect();
         for id in here {
-            self.shut_down(id, fx);
+            self.follow_mode(id, fx);
         }
     }
 }

@@ -12,7 +12,7 @@
 //! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs`, starts and their back-off in `starting.rs`, a
 //! running turn in `turn.rs`, a session without one in `resting.rs`, what a live agent says
 //! besides in `live.rs`, a session without a process in `asleep.rs`, what people ask for in
-//! `orders.rs`.
+//! `orders.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, and no start is asked for before
 //! the former tree was verified empty; a message leaves the inbox only to be delivered or
@@ -28,6 +28,7 @@ use drowse_messages::{
 
 use crate::effect::{BackendOrder, Effect, Input};
 
+mod adopt;
 mod asleep;
 mod ending;
 mod idle;
@@ -44,6 +45,7 @@ mod turn;
 #[cfg(test)]
 mod tests;
 
+pub use adopt::may_be_adopted;
 pub use ending::{SNAPSHOT_MAX, STUCK_RETRY_AFTER};
 pub use idle::LATE_TICK_MAX;
 pub use keep::{ASKED_MAX, KEEP_TTL_MAX, KEPT_MAX, RETIRED_MAX};
@@ -102,6 +104,8 @@ struct Common {
     failed_starts: u32,
     /// Facts of older launches that were ignored.
     stale_facts: u64,
+    /// The next daemon goes on with it: what is under way goes on, nothing new is begun.
+    suspended: bool,
     /// When the session was last seen in use.
     active: MonoTime,
     /// When the last step was taken: a daemon that is late since then did not run.
@@ -238,6 +242,7 @@ impl Session {
                 last_error: progress.last_error.clone(),
                 failed_starts: 0,
                 stale_facts: 0,
+                suspended: false,
                 active: now,
                 stepped: now,
                 wall: WallTime::default(),
@@ -287,6 +292,7 @@ impl Session {
         accept_message(&phase, input, &mut cx);
         let phase = match phase {
             phase if of_kept => phase,
+            phase if matches!(input, Input::Suspend(_)) => adopt::suspend(phase, &mut cx),
             Phase::Dormant | Phase::Released | Phase::Failing => asleep::on(phase, input, &mut cx),
             Phase::Starting(starting) => starting.on(input, &mut cx),
             Phase::Working(live, turn) => turn::on(live, turn, input, &mut cx),
@@ -331,6 +337,7 @@ impl Session {
     fn phase_deadline(&self) -> Option<MonoTime> {
         match &self.phase {
             Phase::Starting(starting) => starting.next_deadline(&self.common),
+            Phase::Working(..) | Phase::Resting(..) if self.common.suspended => None,
             Phase::Working(live, _) => live.next_deadline(&self.common),
             Phase::Resting(live, rest) => [
                 live.next_deadline(&self.common),
@@ -363,9 +370,11 @@ impl Session {
             self.saved = self.progress(to);
             fx.push(Effect::Save(Box::new(self.saved.clone())));
         }
-        // What it keeps is watched, also while it sleeps.
         if self.is_asleep() && self.common.keep.is_clear() {
             fx.push(Effect::Sleep);
+        } else if self.is_asleep() && self.common.suspended {
+            // What it keeps is watched, also while it sleeps; from now on by the next daemon.
+            fx.push(Effect::Suspended);
         }
     }
 
@@ -445,12 +454,14 @@ fn incarnation_of(input: &Input) -> Option<Incarnation> {
         Input::LaunchFailed(failed) => Some(failed.incarnation),
         Input::ChildExited(exited) => Some(exited.incarnation),
         Input::TreeEmptied(emptied) => Some(emptied.incarnation),
+        Input::Adopted(adopted) => Some(adopted.incarnation),
         Input::ReapReport(report) => Some(report.incarnation),
         Input::IdleTick(_)
         | Input::Order(_)
         | Input::MessageQueued(_)
         | Input::StartGranted(_)
         | Input::KeptEnded(_)
+        | Input::Suspend(_)
         | Input::LimitsChanged(_) => None,
     }
 }
@@ -497,6 +508,8 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
         | Input::StartGranted(_)
         | Input::Launched(_)
         | Input::LaunchFailed(_)
+        | Input::Adopted(_)
+        | Input::Suspend(_)
         | Input::ChildExited(_)
         | Input::TreeEmptied(_)
         | Input::ReapReport(_) => {}

@@ -33,6 +33,8 @@ pub fn input_in_words(input: &Input) -> String {
         Input::StartGranted(_) => "start-granted".to_owned(),
         Input::Launched(launched) => format!("launched({})", launched.incarnation),
         Input::LaunchFailed(failed) => format!("launch-failed({})", failed.error),
+        Input::Adopted(adopted) => format!("adopted({})", adopted.incarnation),
+        Input::Suspend(_) => "suspend".to_owned(),
         Input::ChildExited(exited) => match exited.status {
             Some(status) => format!("exited({status})"),
             None => "exited".to_owned(),
@@ -111,6 +113,7 @@ pub fn effect_in_words(effect: &Effect) -> String {
         Effect::Forget => "forget".to_owned(),
         Effect::Publish(event) => format!("!{}", event_in_words(event)),
         Effect::Refuse(refusal) => format!("refuse({})", refusal.code()),
+        Effect::Suspended => "suspended".to_owned(),
         Effect::Sleep => "sleep".to_owned(),
     }
 }

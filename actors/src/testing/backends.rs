@@ -6,18 +6,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::Recipient;
 use drowse_messages::{
-    Activity, ActivityKind, AgentStatus, BootedIdentity, Conversation, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId, ProcIdentity,
-    Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
+    Activity, ActivityKind, Adopted, AgentStatus, BootedIdentity, Conversation, Delivered,
+    DeliveryResult, ExitStatus, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId,
+    ProcIdentity, Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
 
 use super::{FakeStore, FakeTrees, Journal, SharedManners, lock};
-use crate::ports::{Backends, Launch, Store};
+use crate::ports::{Backends, Launch, Left, LocalPending, Store};
 use crate::session::Facts;
 
 /// One agent, or what is left of it.
@@ -25,15 +26,22 @@ use crate::session::Facts;
 struct Agent {
     incarnation: Incarnation,
     running: Running,
-    facts: Recipient<Facts>,
+    /// Whoever follows it now.
+    facts: Rc<RefCell<Recipient<Facts>>>,
+    /// The message it works on.
+    in_flight: Rc<Cell<Option<MessageId>>>,
     trees: Arc<FakeTrees>,
 }
 
 impl Agent {
     fn say(&self, facts: Vec<Input>) {
         if self.trees.stands(self.running.keeper.process) {
-            self.facts.do_send(Facts(facts));
+            self.tell(facts);
         }
+    }
+
+    fn tell(&self, facts: Vec<Input>) {
+        self.facts.borrow().do_send(Facts(facts));
     }
 
     fn status(&self, status: AgentStatus) -> Input {
@@ -107,7 +115,7 @@ impl FakeBackends {
     /// # Panics
     /// When the session was never launched.
     pub fn tell(&self, session: SessionId, facts: Vec<Input>) {
-        self.agent(session).facts.do_send(Facts(facts));
+        self.agent(session).tell(facts);
     }
 
     /// It ends by itself, and its tree with it.
@@ -132,7 +140,7 @@ impl FakeBackends {
     /// # Panics
     /// When the session was never launched.
     pub fn is_heard(&self, session: SessionId) -> bool {
-        self.agent(session).facts.connected()
+        self.agent(session).facts.borrow().connected()
     }
 
     fn agent(&self, session: SessionId) -> Agent {
@@ -184,6 +192,7 @@ impl FakeBackends {
             };
             agent.say(vec![delivered.into()]);
             let Ok(text) = text else { return };
+            agent.in_flight.set(Some(message));
             agent.say(vec![agent.status(AgentStatus::TurnStarted)]);
             if let Some(takes) = takes {
                 tokio::time::sleep(takes).await;
@@ -212,6 +221,7 @@ fn end_of_turn(agent: &Agent, session: SessionId, text: &str) -> Vec<Input> {
         text: text.to_owned(),
         answers: true,
     };
+    agent.in_flight.set(None);
     vec![
         output(agent.incarnation, text),
         agent.status(AgentStatus::Conversation(conversation)),
@@ -231,7 +241,8 @@ impl Backends for FakeBackends {
         let agent = Agent {
             incarnation,
             running: self.new_running(),
-            facts,
+            facts: Rc::new(RefCell::new(facts)),
+            in_flight: Rc::default(),
             trees: self.trees.clone(),
         };
         self.agents
@@ -245,9 +256,9 @@ impl Backends for FakeBackends {
                     error,
                     retry: true,
                 };
-                return agent.facts.do_send(Facts(vec![failed.into()]));
+                return agent.tell(vec![failed.into()]);
             }
-            let (trees, facts) = (&agent.trees, agent.facts.clone());
+            let (trees, facts) = (&agent.trees, agent.facts.borrow().clone());
             trees.plant(&agent.running, incarnation, facts);
             let running = agent.running.clone();
             let launched = Launched {
@@ -297,6 +308,43 @@ impl Backends for FakeBackends {
             let incarnation = kept.incarnation;
             facts.do_send(Facts(vec![KeptEnded { incarnation }.into()]));
         }
+    }
+
+    fn adopt(&self, left: Left) -> LocalPending<Result<Adopted, String>> {
+        self.note(&format!("adopt {}", left.incarnation));
+        let agent = self.agents.borrow().get(&left.session).cloned();
+        let lives = |agent: &Agent| self.trees.stands(agent.running.keeper.process);
+        let agent = agent.filter(|agent| agent.incarnation == left.incarnation && lives(agent));
+        let adopted = agent.ok_or_else(|| "it is gone".to_owned()).map(|agent| {
+            let in_flight = agent.in_flight.get();
+            let known = |message: &MessageId| in_flight == Some(*message);
+            let (got, unknown): (Vec<_>, Vec<_>) = left.delivered.into_iter().partition(known);
+            Adopted {
+                incarnation: left.incarnation,
+                running: left.running,
+                in_flight: got.first().copied(),
+                unknown,
+                tasks: None,
+                statuses: Vec::new(),
+            }
+        });
+        Box::pin(std::future::ready(adopted))
+    }
+
+    fn follow(&self, session: SessionId, incarnation: Incarnation, facts: Recipient<Facts>) {
+        let agent = self.agent(session);
+        agent.facts.replace(facts.clone());
+        self.trees.plant(&agent.running, incarnation, facts);
+    }
+
+    fn suspend(&self) -> LocalPending<()> {
+        self.note("suspend");
+        Box::pin(std::future::ready(()))
+    }
+
+    fn end_strays(&self, _: Vec<(SessionId, Incarnation)>) -> LocalPending<Vec<String>> {
+        self.note("end_strays");
+        Box::pin(std::future::ready(Vec::new()))
     }
 }
 

@@ -10,6 +10,8 @@ use drowse_messages::{
     SendMessage, SessionId, SessionState,
 };
 
+use drowse_policy::session::may_be_adopted;
+
 use super::{FakeClock, Journal, Lock, SharedManners, lock};
 use crate::ports::{Clock, Page, Recovered, SavedPage, Store, StoreError, Stored};
 
@@ -117,6 +119,50 @@ impl Shelf {
         })
     }
 
+    fn in_state(&self, id: SessionId, state: MessageState) -> Vec<MessageId> {
+        let fits = |message: &&SavedMessage| message.session == id && message.state == state;
+        let messages = self.messages.values().filter(fits);
+        messages.map(|message| message.id).collect()
+    }
+
+    fn recovered(&self) -> Recovered {
+        let mut recovered = Recovered {
+            next_seq: self.events.len() as u64 + 1,
+            ..Recovered::default()
+        };
+        for (id, saved) in &self.sessions {
+            let progress = &saved.progress;
+            *recovered.states.entry(progress.state).or_default() += 1;
+            if !self.in_state(*id, MessageState::Queued).is_empty() {
+                recovered.queued.push(*id);
+            }
+            let Some(running) = progress.running.clone() else {
+                continue;
+            };
+            if may_be_adopted(progress.state) {
+                let delivered = self.in_state(*id, MessageState::Delivered);
+                recovered.adoptable.push((*id, delivered));
+            } else {
+                recovered.left_running.push((*id, running));
+            }
+        }
+        recovered
+    }
+
+    fn put_at_rest(&mut self, id: SessionId) {
+        for message in self.in_state(id, MessageState::Delivered) {
+            if let Some(message) = self.messages.get_mut(&message) {
+                message.state = MessageState::Unknown;
+            }
+        }
+        if let Some(saved) = self.sessions.get_mut(&id) {
+            saved.progress.state = match saved.progress.state {
+                SessionState::Working | SessionState::NeedsYou => SessionState::Interrupted,
+                _ => SessionState::Released,
+            };
+        }
+    }
+
     fn page(&self, page: &Page) -> SavedPage {
         let fits = |saved: &&SavedSession| {
             let agent = &saved.profile.recipe.agent;
@@ -142,7 +188,15 @@ impl Shelf {
 
 impl Store for FakeStore {
     fn recover(&self) -> Stored<Recovered> {
-        self.with(|_| Ok(Recovered::default()))
+        self.with(|shelf| Ok(shelf.recovered()))
+    }
+
+    fn put_at_rest(&self, sessions: Vec<SessionId>) -> Stored<Recovered> {
+        self.note("put_at_rest");
+        self.with(|shelf| {
+            sessions.iter().for_each(|id| shelf.put_at_rest(*id));
+            Ok(shelf.recovered())
+        })
     }
 
     fn open(&self, profile: Profile) -> Stored<()> {

@@ -165,7 +165,7 @@ fn the_next_daemon_takes_up_what_is_kept() {
             ..Recovered::default()
         };
         let report = StatusReport::new("0.0.0", 1);
-        let next = Daemon::start(world.fakes.ports(), recovered, report);
+        let next = Daemon::start(world.fakes.ports(), recovered.into(), report);
         next.end_leftovers().await;
         let daemon = next.handle();
         next.serve();

@@ -31,8 +31,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use drowse_messages::{
-    Answer, AskReply, Event, KeptReport, MessageId, NewKeep, NewMessage, NewSession, SavedMessage,
-    Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession, WakeSession,
+    Answer, AskReply, Event, KeptReport, MessageId, NewKeep, NewMessage, NewSession, Restarting,
+    SavedMessage, Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession,
+    WakeSession,
 };
 use hyper::Method;
 
@@ -140,6 +141,15 @@ impl Client {
     /// See [`ClientError`].
     pub async fn status(&self) -> Result<StatusReport, ClientError> {
         self.get("/v1/status").json().await
+    }
+
+    /// `POST /v1/restart`: has the daemon replaced by the program it was started from. Returns
+    /// when that begins; connections end then, and [`Client::ready`] is false until it is done.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `cannot_restart` when nothing was changed.
+    pub async fn restart(&self) -> Result<Restarting, ClientError> {
+        self.post("/v1/restart").json().await
     }
 
     /// `GET /v1/sessions`: one page, awake ones first.

@@ -4,10 +4,10 @@
 //! for a known one, never both. The observer is in `claude/observer.rs`; it reads lines cheaply
 //! and takes apart only those that change something.
 
-use drowse_messages::{Conversation, Name, Recipe};
+use drowse_messages::{Conversation, Name, Recipe, WallTime};
 
 use super::argv::{Opt, Value, add, has, without};
-use super::{Adapter, Observer, Plan};
+use super::{Adapter, Observer, Plan, Seen};
 
 mod asks;
 mod lines;
@@ -108,5 +108,10 @@ impl Adapter for Claude {
 
     fn observe(&self, conversation: Option<&Conversation>, fresh_id: &str) -> Box<dyn Observer> {
         Box::new(observer::ClaudeObserver::new(conversation, fresh_id))
+    }
+
+    fn adopt(&self, checkpoint: &[u8], now: WallTime) -> Option<(Box<dyn Observer>, Seen)> {
+        let (observer, seen) = observer::ClaudeObserver::adopt(checkpoint, now)?;
+        Some((Box::new(observer), seen))
     }
 }

@@ -4,11 +4,14 @@
 //! Fed by observers with the words as they come. Invariant: words are passed on verbatim; only
 //! between two texts of the same turn a blank line is put.
 
+use serde::{Deserialize, Serialize};
+
 use super::text::{ANSWER_BYTES_MAX, cut};
 use super::{Fact, Seen};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Paragraphs {
     /// Something was said in this turn.
     said: bool,

@@ -4,10 +4,10 @@
 //! `agent_end`. The plan adds the mode, and `--session` for a conversation to resume; a new one
 //! gets its id from Pi. The observer is in `pi/observer.rs`.
 
-use drowse_messages::{Conversation, Name, Recipe};
+use drowse_messages::{Conversation, Name, Recipe, WallTime};
 
 use super::argv::{Opt, Value, add, has, without};
-use super::{Adapter, Observer, Plan};
+use super::{Adapter, Observer, Plan, Seen};
 
 mod asks;
 mod lines;
@@ -77,5 +77,10 @@ impl Adapter for Pi {
 
     fn observe(&self, conversation: Option<&Conversation>, _: &str) -> Box<dyn Observer> {
         Box::new(observer::PiObserver::new(conversation))
+    }
+
+    fn adopt(&self, checkpoint: &[u8], _: WallTime) -> Option<(Box<dyn Observer>, Seen)> {
+        let (observer, seen) = observer::PiObserver::adopt(checkpoint)?;
+        Some((Box::new(observer), seen))
     }
 }

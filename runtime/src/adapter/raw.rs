@@ -4,10 +4,13 @@
 //! answered as soon as it is written: whoever knows better takes a lease. Its conversation ends
 //! with its process, so such a session is never released, and that is shown as the reason.
 
-use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, TurnEnded, TurnOutcome};
+use drowse_messages::{
+    AgentStatus, Answer, Conversation, Name, Recipe, TurnEnded, TurnOutcome, WallTime,
+};
+use serde::{Deserialize, Serialize};
 
 use super::text::{ANSWER_BYTES_MAX, cut};
-use super::{Adapter, Direction, Fact, Observer, Plan, Seen};
+use super::{Adapter, Direction, Fact, Observer, Plan, Seen, kept};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,9 +39,14 @@ impl Adapter for Raw {
     fn observe(&self, _: Option<&Conversation>, _: &str) -> Box<dyn Observer> {
         Box::new(RawObserver)
     }
+
+    fn adopt(&self, checkpoint: &[u8], _: WallTime) -> Option<(Box<dyn Observer>, Seen)> {
+        let observer: RawObserver = kept::restore(checkpoint)?;
+        Some((Box::new(observer), Seen::default()))
+    }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct RawObserver;
 
 impl Observer for RawObserver {
@@ -89,6 +97,10 @@ impl Observer for RawObserver {
 
     fn exited(&mut self, _: &str) -> Vec<Fact> {
         Vec::new()
+    }
+
+    fn checkpoint(&self) -> Option<Vec<u8>> {
+        Some(kept::keep(self))
     }
 }
 

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use drowse_actors::ports::Launch;
-use drowse_messages::{ExitStatus, ProcIdentity};
-
+use drowse_messages::{ExitStatus, Incarnation, ProcIdentity, SessionId};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Prepared, Shared};
@@ -95,11 +94,11 @@ async fn start_in(
             .collect(),
         cwd: launch.recipe.cwd.clone(),
         cgroup,
-        socket: None,
-        orphan_grace: Duration::ZERO,
+        socket: Some(socket_of(shared, launch.session, launch.incarnation)),
+        orphan_grace: shared.orphan_grace(),
         eof_grace: launch.eof_grace,
         term_grace: launch.term_grace,
-        nofile: None,
+        nofile: shared.nofile,
     };
     let deadline = Instant::now() + LAUNCH_MAX;
     let late = |_| format!("the keeper did not start the agent within {LAUNCH_MAX:?}");
@@ -121,6 +120,16 @@ async fn start_in(
     keeper.end();
     collect(shared, identity, None);
     Err(error)
+}
+
+/// Where the keeper of a launch listens for the next daemon.
+pub(super) fn socket_of(shared: &Shared, session: SessionId, incarnation: Incarnation) -> PathBuf {
+    shared.keepers.join(socket_name(session, incarnation))
+}
+
+/// The last part of it.
+pub(super) fn socket_name(session: SessionId, incarnation: Incarnation) -> String {
+    format!("{session}-{}.sock", incarnation.0)
 }
 
 /// Has the reaper wait for a keeper that leaves. It removes its cgroup before it does; this is for

@@ -28,6 +28,17 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// Goes on with the start of a line.
+    pub(super) fn after(partial: Vec<u8>) -> Self {
+        let dropped = 0;
+        Self { partial, dropped }
+    }
+
+    /// The start of a line that has no end yet; `None`: it is too long, and is being dropped.
+    pub(super) fn partial(&self) -> Option<&[u8]> {
+        (self.dropped == 0).then_some(&self.partial)
+    }
+
     /// Takes bytes and hands out the lines that end in them.
     pub(super) fn push(&mut self, mut bytes: &[u8], mut line: impl FnMut(Line<'_>)) {
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {

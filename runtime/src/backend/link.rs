@@ -7,38 +7,59 @@
 //! Invariants: a launch is answered exactly once; everything the agent wrote before it ended is
 //! told before its end is (D36); no read, write or disk access in here keeps another waiting.
 
+use std::cell::Cell;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::rc::Rc;
 
 use actix::Recipient;
 use drowse_actors::ports::{Launch, Pending, StoreError};
 use drowse_actors::session::Facts;
 use drowse_messages::{
-    Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, Delivered, DeliveryResult,
-    ExitStatus, Incarnation, KeptEnded, LaunchFailed, Launched, MessageId, Running, StatusChanged,
-    TaskRoster, TreeEmptied,
+    Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, ExitStatus, Incarnation,
+    LaunchFailed, Launched, MessageId, Name, Running, SessionId, StatusChanged, TaskRoster,
+    TreeEmptied, TurnEnded,
 };
 use drowse_policy::{BackendOrder, Input};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use super::checkpoint::kept_end;
 use super::launch::{Started, collect, start};
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
 use super::retired::Retiring;
-use super::{Prepared, ReadBuffer, Shared};
+use super::{Prepared, ReadBuffer, Shared, Told};
 use crate::adapter::{Direction, Fact, Observer, Seen};
 use crate::chain::chain;
 use crate::process::control::ToKeeper;
 use crate::process::link::{AgentStdio, KeeperEvent, KeeperLink};
 use crate::redact::Redactor;
 
+mod adopt;
+mod deliver;
+mod keep;
+mod retire;
+
+pub(super) use adopt::Taken;
+use keep::Suspending;
+
 /// 64 KiB: what a pipe holds, so one read can take all of it.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 /// 16 KiB of stderr are kept, the newest: enough for a stack trace and its cause.
 const STDERR_KEPT_BYTES: usize = 16 * 1024;
-/// How long to wait before a delivery that the disk refused is tried again.
-const DISK_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Whom a link serves, and what it shares with the others.
+#[derive(Debug)]
+pub(super) struct Ties {
+    pub(super) session: SessionId,
+    pub(super) incarnation: Incarnation,
+    pub(super) protocol: Name,
+    pub(super) facts: Recipient<Facts>,
+    pub(super) redactor: Redactor,
+    pub(super) buffer: ReadBuffer,
+    /// The daemon ends on purpose, and its agents with it.
+    pub(super) ending: Rc<Cell<bool>>,
+}
 
 /// Runs one backend from its launch to its dismissal, or until only what is kept is left of it:
 /// then its keeper is returned, which stays above that.
@@ -46,9 +67,8 @@ pub(super) async fn run(
     shared: &Shared,
     launch: Launch,
     prepared: Prepared,
-    facts: Recipient<Facts>,
-    orders: mpsc::Receiver<BackendOrder>,
-    buffer: ReadBuffer,
+    ties: Ties,
+    told: mpsc::Receiver<Told>,
 ) -> Option<Retiring> {
     let incarnation = launch.incarnation;
     match start(shared, &launch, &prepared).await {
@@ -71,28 +91,14 @@ pub(super) async fn run(
                 incarnation,
                 running,
             };
-            facts.do_send(Facts(vec![launched.into()]));
-            let Prepared {
-                adapter,
-                plan,
-                fresh_id,
-                redactor,
-            } = prepared;
-            let observer = adapter.observe(launch.conversation.as_ref(), &fresh_id);
+            ties.facts.do_send(Facts(vec![launched.into()]));
+            let conversation = launch.conversation.as_ref();
+            let observer = prepared.adapter.observe(conversation, &prepared.fresh_id);
             // Arguments and environment are kilobytes, and nobody needs them while the agent runs.
-            drop((launch, plan));
-            let mut link = Link::new(
-                incarnation,
-                keeper,
-                cgroup,
-                stdio,
-                observer,
-                redactor,
-                facts,
-                buffer,
-            );
+            drop((launch, prepared));
+            let mut link = Link::new(ties, keeper, cgroup, stdio, observer);
             link.open();
-            return link.serve(shared, orders).await;
+            return link.serve(shared, told).await;
         }
         Err(error) => {
             let failed = LaunchFailed {
@@ -100,7 +106,7 @@ pub(super) async fn run(
                 error,
                 retry: true,
             };
-            facts.do_send(Facts(vec![failed.into()]));
+            ties.facts.do_send(Facts(vec![failed.into()]));
         }
     }
     None
@@ -109,8 +115,10 @@ pub(super) async fn run(
 /// A delivery that waits for the disk.
 type Delivery = Pending<(MessageId, Result<String, StoreError>)>;
 
-struct Link {
+pub(super) struct Link {
+    session: SessionId,
     incarnation: Incarnation,
+    protocol: Name,
     keeper: Option<KeeperLink>,
     keeper_identity: drowse_messages::ProcIdentity,
     cgroup: Option<PathBuf>,
@@ -126,35 +134,62 @@ struct Link {
     seen: Vec<Input>,
     stderr_tail: Vec<u8>,
     delivery: Option<Delivery>,
+    /// The message that the agent has whole and has not answered.
+    in_flight: Option<MessageId>,
+    /// The last one it answered, and how, until the next.
+    answered: Option<(MessageId, TurnEnded)>,
     /// Close stdin once the outbox is empty.
     closing: bool,
     exited: bool,
+    /// The hash of the newest checkpoint.
+    kept: Option<u64>,
+    suspending: Option<Suspending>,
     buffer: ReadBuffer,
+    ending: Rc<Cell<bool>>,
+}
+
+impl Drop for Link {
+    /// A daemon that ends on purpose takes its agents along; one that dies leaves them to the next.
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.take().filter(|_| self.ending.get()) {
+            keeper.end();
+        }
+    }
 }
 
 /// What happened next.
 enum Next {
     Keeper(Option<KeeperEvent>),
+    Kept,
     Stdout,
     Stderr,
     Writable,
     Delivery((MessageId, Result<String, StoreError>)),
-    Order(Option<BackendOrder>),
+    Told(Option<Told>),
+    Late,
 }
 
 impl Link {
-    fn new(
-        incarnation: Incarnation,
+    pub(super) fn new(
+        ties: Ties,
         keeper: KeeperLink,
         cgroup: Option<PathBuf>,
         stdio: AgentStdio,
         observer: Box<dyn Observer>,
-        redactor: Redactor,
-        facts: Recipient<Facts>,
-        buffer: ReadBuffer,
     ) -> Self {
-        Self {
+        let Ties {
+            session,
             incarnation,
+            protocol,
+            facts,
+            redactor,
+            buffer,
+            ending,
+        } = ties;
+        Self {
+            session,
+            incarnation,
+            protocol,
             keeper_identity: keeper.keeper(),
             keeper: Some(keeper),
             cgroup,
@@ -169,9 +204,14 @@ impl Link {
             seen: Vec::new(),
             stderr_tail: Vec::new(),
             delivery: None,
+            in_flight: None,
+            answered: None,
             closing: false,
             exited: false,
+            kept: None,
+            suspending: None,
             buffer,
+            ending,
         }
     }
 
@@ -181,28 +221,36 @@ impl Link {
         self.tell();
     }
 
-    async fn serve(
-        &mut self,
+    pub(super) async fn serve(
+        mut self,
         shared: &Shared,
-        mut orders: mpsc::Receiver<BackendOrder>,
+        mut told: mpsc::Receiver<Told>,
     ) -> Option<Retiring> {
         loop {
-            match self.next(&mut orders).await {
+            match self.next(&mut told).await {
                 Next::Keeper(Some(event)) => self.on_keeper(&event),
                 Next::Keeper(None) => self.on_keeper_lost(),
+                Next::Kept => {}
                 Next::Stdout => _ = self.read_stdout(),
                 Next::Stderr => _ = self.read_stderr(),
                 Next::Writable => self.write().await,
                 Next::Delivery((message, text)) => self.on_delivery(shared, message, text),
-                Next::Order(Some(BackendOrder::Dismiss)) => break,
-                Next::Order(Some(BackendOrder::Retire { until })) => {
+                Next::Told(Some(Told::Order(BackendOrder::Dismiss))) => break,
+                Next::Told(Some(Told::Order(BackendOrder::Retire { until }))) => {
                     return self.retire(until).await;
                 }
-                Next::Order(Some(order)) => self.on_order(shared, order),
+                Next::Told(Some(Told::Order(order))) => self.on_order(shared, order),
+                Next::Told(Some(Told::Suspend(done))) => self.suspend(done),
                 // Another launch took its place, which happens only after it was dismissed, or
                 // the daemon ends.
-                Next::Order(None) => break,
+                Next::Told(None) => break,
+                Next::Late => self.is_late(),
             }
+            if self.can_let_go() {
+                self.let_go().await;
+                return None;
+            }
+            self.keep().await;
             self.tell();
             if !self.facts.connected() {
                 // The session's actor vanished, perhaps before the launch was written down: the
@@ -214,7 +262,7 @@ impl Link {
         None
     }
 
-    async fn next(&mut self, orders: &mut mpsc::Receiver<BackendOrder>) -> Next {
+    async fn next(&mut self, told: &mut mpsc::Receiver<Told>) -> Next {
         let Self {
             keeper,
             stdin,
@@ -222,15 +270,15 @@ impl Link {
             stderr,
             outbox,
             delivery,
+            closing,
+            suspending,
             ..
         } = self;
-        let wants_write = stdin.is_some() && (!outbox.is_empty() || self.closing);
+        let behind = keeper.as_ref().is_some_and(KeeperLink::is_behind);
+        let wants_write = stdin.is_some() && (!outbox.is_empty() || *closing) && !behind;
+        let late_at = suspending.as_ref().map(|suspending| suspending.until);
         tokio::select! {
-            event = async { keeper.as_mut().expect("checked").next_message().await },
-                if keeper.is_some() => Next::Keeper(event.unwrap_or_else(|error| {
-                    tracing::warn!(error = chain(&error), "lost a keeper");
-                    None
-                })),
+            next = async { hear(keeper.as_mut().expect("checked")).await }, if keeper.is_some() => next,
             () = readable(stdout.as_ref()), if stdout.is_some() => Next::Stdout,
             () = readable(stderr.as_ref()), if stderr.is_some() => Next::Stderr,
             _ = async { stdin.as_ref().expect("checked").writable().await }, if wants_write => {
@@ -239,7 +287,9 @@ impl Link {
             done = async { delivery.as_mut().expect("checked").await }, if delivery.is_some() => {
                 Next::Delivery(done)
             }
-            order = orders.recv() => Next::Order(order),
+            said = told.recv() => Next::Told(said),
+            () = async { tokio::time::sleep_until(late_at.expect("checked")).await },
+                if late_at.is_some() => Next::Late,
         }
     }
 
@@ -354,111 +404,6 @@ impl Link {
         false
     }
 
-    async fn write(&mut self) {
-        let Some(stdin) = &self.stdin else { return };
-        let mut written = Vec::new();
-        let result = self.outbox.write(stdin, |bytes, message| {
-            written.push((bytes.to_vec(), message));
-        });
-        for (bytes, message) in written {
-            for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-                let seen = self.observer.observe(Direction::In, line.trim_ascii_end());
-                self.take(seen, None);
-            }
-            if let Some(message) = message {
-                self.delivered(message, DeliveryResult::Written);
-            }
-        }
-        if result.is_err() {
-            self.stop_writing();
-        } else if self.closing && self.outbox.is_empty() {
-            self.close_stdin().await;
-        }
-    }
-
-    /// Ends the agent's input: our end of the pipe and the keeper's copy of it.
-    async fn close_stdin(&mut self) {
-        self.stdin = None;
-        if let Some(keeper) = &mut self.keeper
-            && let Err(error) = keeper.send(ToKeeper::CloseStdin).await
-        {
-            tracing::debug!(
-                error = chain(&error),
-                "failed to have the keeper close stdin"
-            );
-        }
-    }
-
-    /// The agent reads no more.
-    fn stop_writing(&mut self) {
-        self.stdin = None;
-        for (message, result) in self.outbox.give_up() {
-            self.delivered(message, result);
-        }
-    }
-
-    fn on_order(&mut self, shared: &Shared, order: BackendOrder) {
-        let seen = match order {
-            BackendOrder::Deliver(message) => return self.begin_delivery(shared, message, None),
-            BackendOrder::Interrupt => self.observer.interrupt(),
-            BackendOrder::Answer { id, answer } => self.observer.answer(&id, &answer),
-            BackendOrder::Withdraw { id } => {
-                self.observer.answer(&id, &drowse_messages::Answer::Deny)
-            }
-            BackendOrder::Close => {
-                self.closing = true;
-                self.observer.close()
-            }
-            BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
-        };
-        self.take(seen, None);
-    }
-
-    /// Marks the message delivered on disk before the agent sees it: a crash in between leaves it
-    /// unknown, never delivered twice.
-    fn begin_delivery(&mut self, shared: &Shared, message: MessageId, after: Option<Duration>) {
-        let store = shared.store.clone();
-        self.delivery = Some(Box::pin(async move {
-            if let Some(after) = after {
-                tokio::time::sleep(after).await;
-            }
-            (message, store.deliver(message).await)
-        }));
-    }
-
-    fn on_delivery(
-        &mut self,
-        shared: &Shared,
-        message: MessageId,
-        text: Result<String, StoreError>,
-    ) {
-        self.delivery = None;
-        match text {
-            Ok(_) if self.stdin.is_none() => self.delivered(message, DeliveryResult::NotWritten),
-            Ok(text) => {
-                let seen = self.observer.prompt(&text);
-                self.take(seen, Some(message));
-            }
-            Err(StoreError::Failed(error)) => {
-                tracing::error!(%message, error, "failed to read a message; trying again");
-                self.begin_delivery(shared, message, Some(DISK_RETRY_AFTER));
-            }
-            Err(_) => self.delivered(message, DeliveryResult::Void),
-        }
-    }
-
-    fn delivered(&mut self, message: MessageId, result: DeliveryResult) {
-        let incarnation = self.incarnation;
-        self.seen.push(
-            Delivered {
-                incarnation,
-                message,
-                result,
-            }
-            .into(),
-        );
-    }
-
     fn take(&mut self, seen: Seen, message: Option<MessageId>) {
         seen.facts.into_iter().for_each(|fact| self.note(fact));
         if self.stdin.is_some() && !(seen.write.is_empty() && message.is_none()) {
@@ -467,6 +412,12 @@ impl Link {
     }
 
     fn note(&mut self, fact: Fact) {
+        if let Fact::Status(AgentStatus::TurnEnded(ended)) = &fact
+            && ended.answers
+            && let Some(message) = self.in_flight.take()
+        {
+            self.answered = Some((message, kept_end(ended)));
+        }
         let incarnation = self.incarnation;
         self.seen.push(match fact {
             Fact::Status(status) => StatusChanged {
@@ -493,25 +444,6 @@ impl Link {
         }
     }
 
-    /// Nobody needs the agent's pipes any more; the keeper stays above what is kept.
-    async fn retire(&mut self, until: Option<Duration>) -> Option<Retiring> {
-        let retired = match self.keeper.take() {
-            Some(mut keeper) => {
-                let retired = keeper.send(ToKeeper::Retire { until }).await;
-                retired.is_ok().then_some(keeper)
-            }
-            None => None,
-        };
-        if retired.is_none() {
-            // What it held together is looked for, and ended, by whoever hears this.
-            let incarnation = self.incarnation;
-            self.seen.push(KeptEnded { incarnation }.into());
-            self.tell();
-        }
-        let cgroup = self.cgroup.take();
-        retired.map(|keeper| Retiring { keeper, cgroup })
-    }
-
     async fn leave(&mut self, shared: &Shared) {
         if let Some(mut keeper) = self.keeper.take()
             && let Err(error) = keeper.send(ToKeeper::Leave).await
@@ -520,6 +452,19 @@ impl Link {
         }
         collect(shared, self.keeper_identity, self.cgroup.take());
     }
+}
+
+/// The keeper's next word. While it takes nothing it says nothing either, or has gone, which the
+/// next turn finds.
+async fn hear(keeper: &mut KeeperLink) -> Next {
+    if keeper.is_behind() {
+        let _gone = keeper.sent().await;
+        return Next::Kept;
+    }
+    Next::Keeper(keeper.next_message().await.unwrap_or_else(|error| {
+        tracing::warn!(error = chain(&error), "lost a keeper");
+        None
+    }))
 }
 
 /// Waits until a pipe can be read; one that fails can: the read says what is wrong with it.

@@ -10,11 +10,36 @@ use std::io;
 use drowse_messages::{DeliveryResult, MessageId};
 use tokio::net::unix::pipe;
 
-#[derive(Debug)]
-struct Piece {
+/// What is written in one go, and how much of it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
     bytes: Vec<u8>,
     written: usize,
     message: Option<MessageId>,
+}
+
+impl Piece {
+    /// As an earlier daemon left it; `None`: it cannot have been so.
+    pub(super) fn restored(
+        bytes: Vec<u8>,
+        written: usize,
+        message: Option<MessageId>,
+    ) -> Option<Self> {
+        (written < bytes.len().max(1)).then_some(Self {
+            bytes,
+            written,
+            message,
+        })
+    }
+
+    /// Its length, how much of it is written, and the message it belongs to.
+    pub(super) fn measures(&self) -> (usize, usize, Option<MessageId>) {
+        (self.bytes.len(), self.written, self.message)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Pieces in order.
@@ -23,7 +48,19 @@ pub(super) struct Outbox {
     pieces: VecDeque<Piece>,
 }
 
+impl From<Vec<Piece>> for Outbox {
+    fn from(pieces: Vec<Piece>) -> Self {
+        let pieces = pieces.into();
+        Self { pieces }
+    }
+}
+
 impl Outbox {
+    /// What is still to be written, in order.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

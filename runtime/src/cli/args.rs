@@ -54,6 +54,8 @@ pub(crate) enum Verb {
     /// What the daemon is asked for.
     #[command(flatten)]
     Asked(AskedVerb),
+    /// Replace the daemon, by a newer one if there is; agents and their turns go on
+    Restart,
     /// Check that Drowse can work here
     Doctor,
     /// Check or show the configuration

@@ -5,10 +5,11 @@
 
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use drowse_messages::{KeepRule, Name};
 
-use super::limit::{LIMIT_KEYS, LimitKey};
+use super::limit::{LIMIT_KEYS, LimitKey, read_limit};
 use super::problem::Problem;
 use super::setting::{Setting, Value, dotted};
 use super::{AgentConfig, Config};
@@ -22,11 +23,13 @@ const PROJECTS_MAX: usize = 1024;
 
 /// 64 rules: each is looked at for every process of a tree that is being ended.
 const KEEP_RULES_MAX: usize = 64;
+/// 24 h: agents that nobody looks after for a day are forgotten, not waited for.
+const ORPHAN_GRACE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const SECTIONS: [&str; 5] = ["session", "limits", "server", "agents", "projects"];
 const SESSION_KEYS: [&str; 1] = ["keep"];
 const LIMITS_KEYS: [&str; 1] = ["max_starting"];
-const SERVER_KEYS: [&str; 1] = ["listen"];
+const SERVER_KEYS: [&str; 2] = ["listen", "orphan_grace"];
 const AGENT_KEYS: [&str; 3] = ["command", "protocol", "env"];
 
 impl Config {
@@ -45,6 +48,8 @@ impl Config {
                 starting_max(&setting.value).map(|count| self.starting_max = count)
             }
             ["server", "listen"] => listen(&setting.value).map(|at| self.listen = at),
+            ["server", "orphan_grace"] => read_limit(&setting.value, true, Some(ORPHAN_GRACE_MAX))
+                .map(|grace| self.orphan_grace = grace),
             ["agents", name, rest @ ..] => self.apply_to_agent(name, rest, setting),
             ["projects", project, rest @ ..] => self.apply_to_project(project, rest, setting),
             _ => Err(unknown(&path)),

@@ -97,10 +97,7 @@ impl LimitKey {
 
     /// Puts a value into `over`, or says what is wrong with it and what was expected.
     pub(super) fn apply(self, value: &Value, over: &mut LimitOverrides) -> Result<(), String> {
-        let limit = self
-            .read(value)
-            .map_err(|wrong| format!("{wrong}; {}", self.expected()))?;
-        (self.set)(over, limit);
+        (self.set)(over, read_limit(value, self.off, self.longest)?);
         Ok(())
     }
 
@@ -108,40 +105,35 @@ impl LimitKey {
     pub(super) fn shown(self, limits: &Limits) -> String {
         limit_text((self.get)(limits))
     }
+}
 
-    fn read(self, value: &Value) -> Result<Limit, String> {
-        let duration = match value {
-            Value::Text(text) if text == "off" => Duration::ZERO,
-            Value::Text(text) => duration_of_text(text)?,
-            Value::Number(number) => duration_of_number(number)?,
-            Value::List(_) | Value::Table | Value::Other(_) => {
-                return Err(format!("is {}", value.kind()));
-            }
-        };
-        if duration.is_zero() && !self.off {
+/// A duration as a value of the configuration, or what is wrong with it and what was expected.
+pub(super) fn read_limit(
+    value: &Value,
+    off: bool,
+    longest: Option<Duration>,
+) -> Result<Limit, String> {
+    let limit = duration_of(value).and_then(|duration| {
+        if duration.is_zero() && !off {
             return Err("cannot be switched off".to_owned());
         }
         if !duration.is_zero() && duration < SHORTEST {
             return Err("is shorter than a millisecond".to_owned());
         }
-        if self.longest.is_some_and(|longest| duration > longest) {
+        if longest.is_some_and(|longest| duration > longest) {
             return Err("is too long".to_owned());
         }
         Ok(Limit::from_duration(duration))
-    }
+    });
+    limit.map_err(|wrong| format!("{wrong}; {}", expected(off, longest)))
+}
 
-    fn expected(self) -> String {
-        let mut text = "expected a duration such as \"30m\", \"90s\" or \"1h 30m\"".to_owned();
-        if self.off {
-            text.push_str(", or \"off\"");
-        }
-        if let Some(longest) = self.longest {
-            text.push_str(&format!(
-                ", at most {}",
-                humantime::format_duration(longest)
-            ));
-        }
-        text
+fn duration_of(value: &Value) -> Result<Duration, String> {
+    match value {
+        Value::Text(text) if text == "off" => Ok(Duration::ZERO),
+        Value::Text(text) => duration_of_text(text),
+        Value::Number(number) => duration_of_number(number),
+        Value::List(_) | Value::Table | Value::Other(_) => Err(format!("is {}", value.kind())),
     }
 }
 
@@ -158,7 +150,20 @@ pub(crate) fn keep_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn limit_text(limit: Limit) -> String {
+fn expected(off: bool, longest: Option<Duration>) -> String {
+    let mut text = "expected a duration such as \"30m\", \"90s\" or \"1h 30m\"".to_owned();
+    if off {
+        text.push_str(", or \"off\"");
+    }
+    if let Some(longest) = longest {
+        let longest = humantime::format_duration(longest);
+        text.push_str(&format!(", at most {longest}"));
+    }
+    text
+}
+
+/// A limit as the configuration would write it.
+pub(super) fn limit_text(limit: Limit) -> String {
     match limit {
         Limit::After(duration) => humantime::format_duration(duration).to_string(),
         Limit::Off => "off".to_owned(),

@@ -6,7 +6,7 @@ use drowse_messages::{LimitOverrides, Limits, Name};
 use toml::Value;
 
 use super::Config;
-use super::limit::LIMIT_KEYS;
+use super::limit::{LIMIT_KEYS, limit_text};
 use crate::redact::{REDACTED, Redactor, is_secret_name};
 
 impl Config {
@@ -25,6 +25,8 @@ impl Config {
         line(&mut out, "max_starting", &self.starting_max.to_string());
         section(&mut out, &["server"]);
         line(&mut out, "listen", &quoted(&listen));
+        let grace = limit_text(self.orphan_grace);
+        line(&mut out, "orphan_grace", &quoted(&grace));
         for (name, entry) in self.agents(path) {
             section(&mut out, &["agents", name.as_str()]);
             let redactor = Redactor::new(&entry.command, &entry.env);

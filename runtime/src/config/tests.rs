@@ -400,7 +400,7 @@ fn the_effective_configuration_is_whole_and_without_secrets() {
          idle_after = \"1m 30s\"\n",
         "[agents.claude.env]\nMY_TOKEN = \"***\"\n\"odd name\" = \"x\"\n",
         "[projects.\"/a b\"]\nidle_after = \"1m 30s\"\n",
-        "[limits]\nmax_starting = 4\n\n[server]\nlisten = \"off\"\n",
+        "[limits]\nmax_starting = 4\n\n[server]\nlisten = \"off\"\norphan_grace = \"1m\"\n",
     ] {
         assert!(shown.contains(line), "{shown}");
     }

@@ -8,8 +8,8 @@ use std::fmt;
 use drowse_actors::ports::Page;
 use drowse_actors::{DaemonHandle, EventStream, KeepWish};
 use drowse_messages::{
-    Accepted, Event, KeptReport, MessageId, OpenSession, Order, Refusal, SavedMessage, SendMessage,
-    SessionId, SessionPage, SessionReport, StatusReport,
+    Accepted, Event, KeptReport, MessageId, OpenSession, Order, Refusal, Restarting, SavedMessage,
+    SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
 use futures_util::future::LocalBoxFuture;
 
@@ -50,6 +50,8 @@ pub trait Front: Send + Sync + fmt::Debug {
         limit: usize,
         session: Option<SessionId>,
     ) -> Answer<'_, Vec<Event>>;
+    /// Has the daemon replaced.
+    fn restart(&self) -> Answer<'_, Restarting>;
     /// Subscribes; the first event is a snapshot.
     fn subscribe(&self, capacity: usize, session: Option<SessionId>) -> Box<dyn Live>;
 }
@@ -118,6 +120,10 @@ impl Front for DaemonHandle {
         session: Option<SessionId>,
     ) -> Answer<'_, Vec<Event>> {
         Box::pin(Self::events(self, after, limit, session))
+    }
+
+    fn restart(&self) -> Answer<'_, Restarting> {
+        Box::pin(Self::restart(self))
     }
 
     fn subscribe(&self, capacity: usize, session: Option<SessionId>) -> Box<dyn Live> {

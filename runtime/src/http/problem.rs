@@ -134,6 +134,11 @@ const fn kind_of(refusal: &Refusal) -> Kind {
             Retryable,
             "The daemon is shutting down",
         ),
+        Refusal::CannotRestart { .. } => (
+            StatusCode::CONFLICT,
+            TerminalRequest,
+            "The daemon cannot be replaced",
+        ),
         Refusal::StoreFailed { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             Retryable,

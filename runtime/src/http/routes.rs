@@ -55,6 +55,7 @@ pub(super) fn configure(app: &mut ServiceConfig) {
             .route(web::post().to(kept::keep))
             .default_service(refuse_method("GET, POST")),
     )
+    .service(post_only("/v1/restart", web::post().to(restart)))
     .service(get_only("/v1/messages/{message}", web::get().to(message)))
     .service(
         web::resource("/v1/sessions")
@@ -150,6 +151,10 @@ async fn scrape(context: Data<Context>) -> Answered {
 
 async fn status(context: Data<Context>) -> Answered {
     Ok(HttpResponse::Ok().json(current_status(&context).await?))
+}
+
+async fn restart(context: Data<Context>) -> Answered {
+    Ok(HttpResponse::Accepted().json(context.daemon.restart().await?))
 }
 
 async fn current_status(context: &Context) -> Result<StatusReport, Problem> {

@@ -26,7 +26,7 @@ use super::spawn::{KeeperProgram, spawn_keeper};
 
 mod take_over;
 
-pub use take_over::{Held, TAKE_OVER_MAX, TakeOverError};
+pub use take_over::{Held, TAKE_OVER_MAX, TakeOverError, keeper_at};
 
 /// 4 KiB: all that a keeper ever says fits at once, but for a checkpoint.
 const READ_BYTES: usize = 4096;
@@ -213,6 +213,20 @@ impl KeeperLink {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = send(&self.control, &self.unsent, flags);
         }
+    }
+
+    /// True while the keeper has not been given all of what was sent: its socket is full.
+    #[must_use]
+    pub const fn is_behind(&self) -> bool {
+        self.has_unsent()
+    }
+
+    /// Returns once the keeper has been given all of what was sent.
+    ///
+    /// # Errors
+    /// The keeper is gone, or the socket failed.
+    pub async fn sent(&mut self) -> Result<(), LinkError> {
+        self.flush().await
     }
 
     /// Sends until nothing is unsent.

@@ -1,4 +1,5 @@
-//! What a daemon does first with the rows an earlier one left: puts them at rest.
+//! What a daemon does first with the rows an earlier one left: those that it may take over stay as
+//! they are, the others are put at rest; so are those, later, that it could not take over.
 //!
 //! Fed by `Store::recover`, once, before any actor runs. It ends no process and starts none.
 //! Invariant: a second run changes nothing; the record of a process that may still be running
@@ -7,34 +8,54 @@
 use std::collections::BTreeMap;
 
 use drowse_actors::ports::Recovered;
-use drowse_messages::{EndReport, Reason, Running, SessionId, SessionState, WallTime, Who};
+use drowse_messages::{
+    EndReport, MessageId, Reason, Running, SessionId, SessionState, WallTime, Who,
+};
+use drowse_policy::session::may_be_adopted;
 use rusqlite::{Connection, params};
 
 use super::keeping;
 use super::log;
 use super::sessions::{running_of, state_of};
-use super::sql::{Fault, json, number, session_id, unsigned};
+use super::sql::{Fault, json, key_of, number, session_id, unsigned};
 
 /// What is kept as the answer of a message that was in flight.
 const IN_FLIGHT: &str =
     "drowse ended while the agent worked on this message: whether it acted on it is not known";
 
-/// Puts at rest what an earlier daemon left, and says what there is.
+/// Puts at rest what an earlier daemon left and nobody can take over, and says what there is.
 pub(super) fn recover(conn: &Connection, now: WallTime) -> Result<Recovered, Fault> {
-    // A session with a message in flight was working, whatever its row had time to say.
-    conn.execute(
-        "UPDATE sessions SET state = 'working'
-         WHERE id IN (SELECT session FROM messages WHERE state = 'delivered')",
-        [],
-    )?;
-    conn.execute(
-        "UPDATE messages SET state = 'unknown', answer = ?1 WHERE state = 'delivered'",
-        [IN_FLIGHT],
-    )?;
-    for row in left_awake(conn)? {
-        put_at_rest(conn, &row, now)?;
+    drop_unreadable(conn, now)?;
+    let awake = names(|state| !at_rest(state));
+    let adoptable = is_adoptable();
+    let ids = conn
+        .prepare(&format!(
+            "SELECT id FROM sessions WHERE NOT ({adoptable}) AND
+             (state IN ({awake}) OR id IN (SELECT session FROM messages WHERE state = 'delivered'))"
+        ))?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<Vec<i64>>>()?;
+    for id in ids {
+        put_one_at_rest(conn, id, now)?;
     }
+    found(conn)
+}
+
+/// Puts these at rest, whose backends nobody could take over.
+pub(super) fn put_at_rest(
+    conn: &Connection,
+    sessions: &[SessionId],
+    now: WallTime,
+) -> Result<Recovered, Fault> {
+    for session in sessions {
+        put_one_at_rest(conn, key_of(*session), now)?;
+    }
+    found(conn)
+}
+
+fn found(conn: &Connection) -> Result<Recovered, Fault> {
     Ok(Recovered {
+        adoptable: adoptable(conn)?,
         left_running: left_running(conn)?,
         keeping: keeping::sessions(conn)?,
         queued: queued(conn)?,
@@ -43,36 +64,17 @@ pub(super) fn recover(conn: &Connection, now: WallTime) -> Result<Recovered, Fau
     })
 }
 
-/// What decides how a session is put at rest.
-struct Awake {
-    id: i64,
-    state: SessionState,
-    launched: bool,
-    running: bool,
+/// The states for which something holds, as SQL lists them.
+fn names(holds: impl Fn(SessionState) -> bool) -> String {
+    let states = SessionState::ALL.into_iter().filter(|state| holds(*state));
+    let names: Vec<String> = states.map(|state| format!("'{}'", state.code())).collect();
+    names.join(", ")
 }
 
-fn left_awake(conn: &Connection) -> Result<Vec<Awake>, Fault> {
-    let states = SessionState::ALL
-        .into_iter()
-        .filter(|state| !at_rest(*state))
-        .map(|state| format!("'{}'", state.code()))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let mut statement = conn.prepare(&format!(
-        "SELECT id, state, incarnation > 0, running IS NOT NULL FROM sessions
-         WHERE state IN ({states})"
-    ))?;
-    let mut rows = statement.query([])?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(Awake {
-            id: row.get(0)?,
-            state: state_of(&row.get::<_, String>(1)?)?,
-            launched: row.get(2)?,
-            running: row.get(3)?,
-        });
-    }
-    Ok(found)
+/// The condition on a row whose backend another daemon may take over.
+fn is_adoptable() -> String {
+    let states = names(may_be_adopted);
+    format!("running IS NOT NULL AND state IN ({states})")
 }
 
 /// Whether a state needs no process. A row at rest that still has one was recovered before, or
@@ -94,22 +96,38 @@ fn at_rest(state: SessionState) -> bool {
     }
 }
 
-fn put_at_rest(conn: &Connection, row: &Awake, now: WallTime) -> Result<(), Fault> {
-    let mid_turn = matches!(row.state, SessionState::Working | SessionState::NeedsYou);
+/// A session with a message in flight was working, whatever its row had time to say.
+fn put_one_at_rest(conn: &Connection, id: i64, now: WallTime) -> Result<(), Fault> {
+    let in_flight = conn
+        .prepare_cached(
+            "UPDATE messages SET state = 'unknown', answer = ?2
+             WHERE session = ?1 AND state = 'delivered'",
+        )?
+        .execute(params![id, IN_FLIGHT])?;
+    let (state, launched, running): (String, bool, bool) = conn
+        .prepare_cached(
+            "SELECT state, incarnation > 0, running IS NOT NULL FROM sessions WHERE id = ?1",
+        )?
+        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let mid_turn = match state_of(&state)? {
+        SessionState::Working | SessionState::NeedsYou => true,
+        state if at_rest(state) && in_flight == 0 => return Ok(()),
+        _ => in_flight > 0,
+    };
     let state = if mid_turn {
         SessionState::Interrupted
-    } else if row.launched || row.running {
+    } else if launched || running {
         SessionState::Released
     } else {
         SessionState::New
     };
-    let end = (mid_turn || row.running)
+    let end = (mid_turn || running)
         .then(|| json(&ended(mid_turn, now)))
         .transpose()?;
     conn.prepare_cached(
         "UPDATE sessions SET state = ?2, state_since = ?3, end = coalesce(?4, end) WHERE id = ?1",
     )?
-    .execute(params![row.id, state.code(), number(now.0), end])?;
+    .execute(params![id, state.code(), number(now.0), end])?;
     Ok(())
 }
 
@@ -120,21 +138,55 @@ fn ended(mid_turn: bool, at: WallTime) -> EndReport {
     }
 }
 
-/// Every record of a process that may still be running. One that cannot be trusted is dropped
-/// from its row, which says so, because no process may be signalled on its word.
+/// Sessions whose backend may be taken over, with their messages in flight.
+fn adoptable(conn: &Connection) -> rusqlite::Result<Vec<(SessionId, Vec<MessageId>)>> {
+    let condition = is_adoptable();
+    let ids = conn
+        .prepare(&format!(
+            "SELECT id FROM sessions WHERE {condition} ORDER BY id"
+        ))?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<Vec<i64>>>()?;
+    let mut delivered = conn.prepare(
+        "SELECT id FROM messages WHERE session = ?1 AND state = 'delivered' ORDER BY id",
+    )?;
+    ids.into_iter()
+        .map(|id| {
+            let messages = delivered.query_map([id], |row| Ok(MessageId(unsigned(row.get(0)?))))?;
+            Ok((session_id(id), messages.collect::<rusqlite::Result<_>>()?))
+        })
+        .collect()
+}
+
+/// The other records of processes that may still be running.
 fn left_running(conn: &Connection) -> Result<Vec<(SessionId, Running)>, Fault> {
+    let condition = is_adoptable();
     let records = conn
-        .prepare("SELECT id, running FROM sessions WHERE running IS NOT NULL ORDER BY id")?
+        .prepare(&format!(
+            "SELECT id, running FROM sessions
+             WHERE running IS NOT NULL AND NOT ({condition}) ORDER BY id"
+        ))?
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
-    let mut left = Vec::new();
+    let left = records.into_iter();
+    left.map(|(id, record)| Ok((session_id(id), running_of(&record)?)))
+        .collect()
+}
+
+/// A record of processes that cannot be trusted is dropped from its row, which says so, because no
+/// process may be signalled on its word.
+fn drop_unreadable(conn: &Connection, now: WallTime) -> Result<(), Fault> {
+    let records = conn
+        .prepare("SELECT id, running FROM sessions WHERE running IS NOT NULL")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
     for (id, record) in records {
-        match running_of(&record) {
-            Ok(running) => left.push((session_id(id), running)),
-            Err(_) => drop_record(conn, id)?,
+        if running_of(&record).is_err() {
+            put_one_at_rest(conn, id, now)?;
+            drop_record(conn, id)?;
         }
     }
-    Ok(left)
+    Ok(())
 }
 
 fn drop_record(conn: &Connection, id: i64) -> rusqlite::Result<()> {

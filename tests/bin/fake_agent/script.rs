@@ -18,6 +18,7 @@
 //! | `FAKE:line BYTES` | streams one line of exactly that size |
 //! | `FAKE:flood BYTES` | writes that many bytes without a newline, then one |
 //! | `FAKE:bytewise TEXT` | streams a text one byte per write |
+//! | `FAKE:split PATH TEXT` | streams half a line, and the rest when the file is there |
 //! | `FAKE:invalid-utf8` | writes a line that is not UTF-8 |
 //! | `FAKE:stderr BYTES` | writes that much to stderr first |
 //! | `FAKE:no-newline-exit` | ends the turn, leaves out the last newline, exits |
@@ -60,6 +61,7 @@ pub(crate) enum Odd {
     Line(usize),
     Flood(usize),
     Bytewise(String),
+    Split(PathBuf, String),
     InvalidUtf8,
     Stderr(usize),
     NoNewlineExit,
@@ -110,6 +112,10 @@ fn known(verb: &str, rest: &str) -> Option<Step> {
         "line" => Step::Odd(Odd::Line(rest.parse().ok()?)),
         "flood" => Step::Odd(Odd::Flood(rest.parse().ok()?)),
         "bytewise" => Step::Odd(Odd::Bytewise(rest.to_owned())),
+        "split" => {
+            let (path, text) = rest.split_once(' ')?;
+            Step::Odd(Odd::Split(path.into(), text.to_owned()))
+        }
         "invalid-utf8" => Step::Odd(Odd::InvalidUtf8),
         "stderr" => Step::Odd(Odd::Stderr(rest.parse().ok()?)),
         "no-newline-exit" => Step::Odd(Odd::NoNewlineExit),

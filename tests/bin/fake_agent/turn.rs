@@ -330,6 +330,17 @@ impl<W: Wire> Agent<W> {
                 let line = format!("{}\n", self.wire.delta_line(&text));
                 line.bytes().for_each(|byte| self.wire.out().raw(&[byte]));
             }
+            Odd::Split(path, text) => {
+                let line = format!("{}\n", self.wire.delta_line(&text));
+                let (half, rest) = line.as_bytes().split_at(line.len() / 2);
+                self.wire.out().raw(half);
+                self.home.log("split", json!({}));
+                // Nothing is heard meanwhile: an answer would come in the middle of the line.
+                while fs::symlink_metadata(&path).is_err() {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                self.wire.out().raw(rest);
+            }
             Odd::InvalidUtf8 => self.wire.out().raw(b"{\"type\":\"bad\xff\xe4\xb8\"}\n"),
             Odd::Stderr(size) => refuse_text(&"e".repeat(size.saturating_sub(1))),
             // The newline that is due now is written here; from now on it leads.

@@ -6,7 +6,7 @@
 use drowse_messages::Refusal;
 
 use super::starting::Starting;
-use super::{Cx, Phase, orders};
+use super::{Cx, Phase, adopt, orders};
 use crate::effect::{Effect, Input};
 
 /// Dormant, released or failing: no process, and late news of the last one is dropped.
@@ -21,6 +21,7 @@ pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
             Starting::begin(false, cx)
         }
         Input::Order(order) => orders::on_asleep(phase, order, cx),
+        Input::Adopted(adopted) => adopt::begin(adopted, cx),
         Input::StartGranted(_) => {
             cx.fx.push(Effect::StartSettled);
             phase
@@ -33,6 +34,7 @@ pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
         | Input::Delivered(_)
         | Input::Launched(_)
         | Input::LaunchFailed(_)
+        | Input::Suspend(_)
         | Input::ChildExited(_)
         | Input::TreeEmptied(_)
         | Input::ReapReport(_)
@@ -58,6 +60,8 @@ pub(super) fn on_ended(input: &Input, cx: &mut Cx<'_>) -> Phase {
         | Input::Delivered(_)
         | Input::Launched(_)
         | Input::LaunchFailed(_)
+        | Input::Adopted(_)
+        | Input::Suspend(_)
         | Input::ChildExited(_)
         | Input::TreeEmptied(_)
         | Input::ReapReport(_)

@@ -143,6 +143,11 @@ impl Ending {
         self.turn.as_ref().and_then(Turn::message)
     }
 
+    /// The next daemon decides what follows.
+    pub(super) fn suspend(&mut self) {
+        self.purpose.suspend();
+    }
+
     pub(super) fn deadline(&self) -> MonoTime {
         self.awaited.unwrap_or(self.until)
     }
@@ -175,6 +180,8 @@ impl Ending {
             | Input::KeptEnded(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
+            | Input::Adopted(_)
+            | Input::Suspend(_)
             | Input::LimitsChanged(_) => {}
         }
         if self.rung == Rung::Farewell && (self.is_told() || cx.now >= self.until) {
@@ -367,7 +374,10 @@ impl Ending {
         }
         // Only the snapshot has looked for ports.
         let known = |now: &ProcReport| before.iter().find(|it| it.identity == now.identity);
-        let kept = report.kept.iter().map(|now| known(now).unwrap_or(now).clone());
+        let kept = report
+            .kept
+            .iter()
+            .map(|now| known(now).unwrap_or(now).clone());
         self.kept = Some(kept.collect());
     }
 

@@ -50,7 +50,8 @@ impl Rest {
         Phase::Resting(live, Self::from(cx.now))
     }
 
-    fn from(now: MonoTime) -> Self {
+    /// Quiet from now on.
+    pub(super) fn from(now: MonoTime) -> Self {
         Self {
             quiet_since: now,
             window_from: now,

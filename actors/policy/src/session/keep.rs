@@ -408,6 +408,11 @@ impl Clearing {
         Phase::Clearing(Box::new(Self { purpose, failing }))
     }
 
+    /// The next daemon decides what follows.
+    pub(super) fn suspend(&mut self) {
+        self.purpose.suspend();
+    }
+
     pub(super) fn on(mut self: Box<Self>, input: &Input, cx: &mut Cx<'_>) -> Phase {
         match input {
             Input::Order(order) => self.on_order(order, cx),
@@ -425,6 +430,8 @@ impl Clearing {
             | Input::TreeEmptied(_)
             | Input::ReapReport(_)
             | Input::KeptEnded(_)
+            | Input::Adopted(_)
+            | Input::Suspend(_)
             | Input::LimitsChanged(_) => {}
         }
         Phase::Clearing(self)

@@ -71,6 +71,14 @@ impl Live {
         }
     }
 
+    /// One that an earlier daemon launched: it was ready once, so it counts as a working agent.
+    pub(super) fn adopted(running: Running, cx: &Cx<'_>) -> Self {
+        Self {
+            has_worked: true,
+            ..Self::new(running, cx)
+        }
+    }
+
     pub(super) fn running(&self) -> &Running {
         &self.running
     }

@@ -174,6 +174,11 @@ impl Purpose {
         }
     }
 
+    /// What it is for stays; what follows is left to the next daemon.
+    pub(super) fn suspend(&mut self) {
+        self.next = Next::Nothing;
+    }
+
     /// Somebody wants the session back.
     pub(super) fn wake(&mut self, fresh: bool) {
         self.next = match self.next {

@@ -25,6 +25,10 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
             rest.restart(cx.now);
             Phase::Resting(live, rest)
         }
+        // It is the next daemon's to judge.
+        Input::IdleTick(_) | Input::LimitsChanged(_) if cx.common.suspended => {
+            Phase::Resting(live, rest)
+        }
         Input::IdleTick(_) | Input::LimitsChanged(_) => idle::judge(live, rest, cx),
         Input::Order(order) => orders::on_resting(live, rest, order, cx),
         Input::ChildExited(_) | Input::TreeEmptied(_) => crash(live, None, input, cx),
@@ -34,6 +38,8 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
         | Input::StartGranted(_)
         | Input::Launched(_)
         | Input::LaunchFailed(_)
+        | Input::Adopted(_)
+        | Input::Suspend(_)
         | Input::ReapReport(_)
         | Input::KeptEnded(_) => Phase::Resting(live, rest),
     }
@@ -70,6 +76,7 @@ pub(super) fn take_up(phase: Phase, was_held: bool, cx: &mut Cx<'_>) -> Phase {
         return phase;
     };
     if live.takes_messages()
+        && !cx.common.suspended
         && let Some(message) = cx.common.inbox.pop_first()
     {
         cx.tell(BackendOrder::Deliver(message));

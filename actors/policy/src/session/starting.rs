@@ -113,6 +113,8 @@ impl Starting {
             Input::MessageQueued(_)
             | Input::Activity(_)
             | Input::Delivered(_)
+            | Input::Adopted(_)
+            | Input::Suspend(_)
             | Input::ReapReport(_)
             | Input::KeptEnded(_)
             | Input::LimitsChanged(_) => Phase::Starting(self),

@@ -15,6 +15,9 @@ use super::purpose::{Goal, Purpose};
 use super::{Cx, Phase, orders, publish_output};
 use crate::effect::Input;
 
+/// What is kept as the answer of a message whose turn ended unheard.
+const LOST: &str = "the turn ended while drowse was being replaced: its answer was not heard";
+
 /// A running turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
@@ -44,6 +47,15 @@ impl Turn {
         )
     }
 
+    /// A turn that an earlier daemon saw begin.
+    pub(super) fn taken_up(message: Option<MessageId>, cx: &Cx<'_>) -> Self {
+        Self {
+            message,
+            since: cx.now,
+            heard: true,
+        }
+    }
+
     pub(super) fn message(&self) -> Option<MessageId> {
         self.message
     }
@@ -66,6 +78,7 @@ pub(super) fn on(mut live: Box<Live>, turn: Turn, input: &Input, cx: &mut Cx<'_>
             publish_output(&activity.kind, turn.message, cx);
             Phase::Working(live, turn)
         }
+        Input::IdleTick(_) if cx.common.suspended => Phase::Working(live, turn),
         Input::IdleTick(_) => match live.pass_time(cx) {
             Some(goal) => Ending::begin(live, Purpose::new(goal, Who::Rule), Some(turn), cx),
             None => Phase::Working(live, turn),
@@ -78,6 +91,8 @@ pub(super) fn on(mut live: Box<Live>, turn: Turn, input: &Input, cx: &mut Cx<'_>
         | Input::StartGranted(_)
         | Input::Launched(_)
         | Input::LaunchFailed(_)
+        | Input::Adopted(_)
+        | Input::Suspend(_)
         | Input::ReapReport(_)
         | Input::KeptEnded(_)
         | Input::LimitsChanged(_) => Phase::Working(live, turn),
@@ -96,15 +111,7 @@ fn on_status(
             turn.heard = true;
             Phase::Working(live, turn)
         }
-        AgentStatus::TurnEnded(ended) if turn.is_ended_by(ended) => {
-            live.note_work(cx);
-            end(&turn, ended, cx);
-            live.void_asks(cx);
-            // A whole turn went by: what runs in the background would have been reported.
-            live.roster_unknown_until = None;
-            Rest::begin(live, cx)
-        }
-        AgentStatus::TurnEnded(_) => Phase::Working(live, turn),
+        AgentStatus::TurnEnded(ended) => on_ended(live, turn, ended, cx),
         AgentStatus::CannotResume { detail } => {
             // The agent found out only when it was spoken to: it has not heard the message.
             put_back(&turn, cx);
@@ -125,12 +132,31 @@ fn on_status(
     }
 }
 
+/// A turn ended: this one, or one that the agent ran besides.
+pub(super) fn on_ended(
+    mut live: Box<Live>,
+    turn: Turn,
+    ended: &TurnEnded,
+    cx: &mut Cx<'_>,
+) -> Phase {
+    if !turn.is_ended_by(ended) {
+        return Phase::Working(live, turn);
+    }
+    live.note_work(cx);
+    end(&turn, ended, cx);
+    live.void_asks(cx);
+    // A whole turn went by: what runs in the background would have been reported.
+    live.roster_unknown_until = None;
+    Rest::begin(live, cx)
+}
+
 /// Writes the outcome of a turn down and tells.
 pub(super) fn end(turn: &Turn, ended: &TurnEnded, cx: &mut Cx<'_>) {
     let (state, error) = match &ended.outcome {
         TurnOutcome::Completed => (MessageState::Answered, None),
         TurnOutcome::Failed { error } => (MessageState::Failed, Some(error.clone())),
         TurnOutcome::Interrupted => (MessageState::Failed, Some("interrupted".to_owned())),
+        TurnOutcome::Lost => (MessageState::Unknown, Some(LOST.to_owned())),
     };
     if let Some(message) = turn.message {
         cx.settle(message, state, error.as_deref().unwrap_or(&ended.text));

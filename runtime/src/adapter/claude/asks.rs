@@ -6,16 +6,19 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{AgentStatus, Answer, Ask, AskKind};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::super::Seen;
 use super::super::text::{DETAIL_BYTES_MAX, TITLE_CHARS_MAX, block, one_line};
 use super::super::wire::{Part, read, text, written};
-use super::lines::{Permission, Reply, ReplyWith, Request};
+use super::lines::{Control, Permission, Reply, ReplyWith, Request};
 
 /// 64: parallel subagents ask a handful at a time; more is a bug, and each is kept in memory.
 const ASKS_MAX: usize = 64;
+
+/// 16 KiB of an input are written down, so that a few of them fit into a checkpoint.
+const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 /// The tool that asks a question instead of for permission.
 const QUESTION_TOOL: &str = "AskUserQuestion";
@@ -34,15 +37,35 @@ const TELLING: [&str; 7] = [
 const DENIED: &str = "The user does not want this. Do not try it another way.";
 
 /// What is being asked now, by request id.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Asks {
+    #[serde(serialize_with = "kept")]
     pending: BTreeMap<String, Pending>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Pending {
     input: Box<RawValue>,
     kind: AskKind,
+    title: String,
+}
+
+/// Long inputs (whole files to write) are not written down: Claude repeats what it asks.
+fn kept<S: Serializer>(pending: &BTreeMap<String, Pending>, to: S) -> Result<S::Ok, S::Error> {
+    let is_short = |(_, one): &(_, &Pending)| one.input.get().len() <= KEPT_BYTES_MAX;
+    to.collect_map(pending.iter().filter(is_short))
+}
+
+impl Pending {
+    fn ask(&self, id: &str) -> Ask {
+        Ask {
+            id: id.to_owned(),
+            kind: self.kind,
+            title: self.title.clone(),
+            detail: block(self.input.get(), DETAIL_BYTES_MAX),
+        }
+    }
 }
 
 impl Asks {
@@ -64,20 +87,37 @@ impl Asks {
         } else {
             AskKind::Approval
         };
-        let ask = Ask {
-            id: id.to_owned(),
-            kind,
+        let pending = Pending {
             title: one_line(&title(&asked, &tool, input), TITLE_CHARS_MAX),
-            detail: block(input.get(), DETAIL_BYTES_MAX),
+            input: input.to_owned(),
+            kind,
         };
-        self.pending.insert(
-            id.to_owned(),
-            Pending {
-                input: input.to_owned(),
-                kind,
-            },
-        );
-        seen.status(AgentStatus::Asked(ask));
+        seen.status(AgentStatus::Asked(pending.ask(id)));
+        self.pending.insert(id.to_owned(), pending);
+    }
+
+    /// What is being asked, for whoever did not hear it.
+    pub(super) fn restate(&self, seen: &mut Seen) {
+        for (id, pending) in &self.pending {
+            seen.status(AgentStatus::Asked(pending.ask(id)));
+        }
+    }
+
+    /// Claude lists all that it asks now.
+    pub(super) fn compare(&mut self, seen: &mut Seen, listed: &[Control<'_>]) {
+        let listed: BTreeMap<_, _> = listed
+            .iter()
+            .filter_map(|control| Some((text(control.request_id)?, control.request)))
+            .collect();
+        let gone = |id: &String, _: &mut Pending| !listed.contains_key(id.as_str());
+        for (id, _) in self.pending.extract_if(.., gone) {
+            seen.status(AgentStatus::Settled { id });
+        }
+        for (id, request) in listed {
+            if !self.pending.contains_key(&*id) {
+                self.asked(seen, &id, request);
+            }
+        }
     }
 
     /// Writes a person's answer, once.

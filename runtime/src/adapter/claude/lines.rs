@@ -66,11 +66,11 @@ parts!(
 );
 parts!(
     /// How a control request was answered.
-    Outcome { subtype, request_id, error, response }
+    Outcome { subtype, request_id, error, response, pending_permission_requests }
 );
 parts!(
     /// What `initialize` is answered with.
-    Initialized { claude_code_version }
+    Initialized { claude_code_version, session_state }
 );
 
 parts!(

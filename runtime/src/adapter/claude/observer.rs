@@ -6,11 +6,12 @@
 //! type. Invariant: `CannotResume` only before ready, and only for Claude's own words.
 
 use drowse_messages::{AgentStatus, Answer, Busy, BusyKind, Conversation, TurnEnded};
+use serde::{Deserialize, Serialize};
 
 use super::super::paragraphs::Paragraphs;
 use super::super::text::{ANSWER_BYTES_MAX, NOTICE_CHARS_MAX, cut, one_line};
 use super::super::wire::{Notices, Part, flag, number, read, text, written};
-use super::super::{Direction, Fact, Observer, Seen};
+use super::super::{Direction, Fact, Observer, Seen, kept};
 use super::asks::Asks;
 use super::lines::{
     Ask, AskFor, Block, Control, Delta, Event, Initialized, Message, Origin as OriginPart, Outcome,
@@ -19,6 +20,8 @@ use super::lines::{
 use super::tasks::Tasks;
 use super::timers::Timers;
 use super::turn::{Ended, Origin, Turn};
+
+mod adopt;
 
 /// What Claude says of an id it does not know.
 const NOT_FOUND: &str = "No conversation found";
@@ -32,8 +35,9 @@ const PRINTED: &str = "<local-command-";
 
 const COMPACTION: &str = "compaction";
 
-/// See the module.
-#[derive(Debug)]
+/// See the module. What it must know to go on in another daemon is written down.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct ClaudeObserver {
     ready: bool,
     /// It said that there is no such conversation.
@@ -47,6 +51,7 @@ pub(super) struct ClaudeObserver {
     asks: Asks,
     tasks: Tasks,
     timers: Timers,
+    #[serde(skip)]
     notices: Notices,
     paragraphs: Paragraphs,
     compacting: bool,
@@ -64,21 +69,9 @@ impl ClaudeObserver {
             ..Conversation::default()
         };
         Self {
-            ready: false,
-            refused: false,
-            opening: String::new(),
             conversation: conversation.cloned().unwrap_or_else(chosen),
             named: conversation.is_some(),
-            turn: Turn::default(),
-            asks: Asks::default(),
-            tasks: Tasks::default(),
-            timers: Timers::default(),
-            notices: Notices::default(),
-            paragraphs: Paragraphs::default(),
-            compacting: false,
-            speaking: None,
-            streamed: None,
-            requests: 0,
+            ..Self::default()
         }
     }
 
@@ -158,12 +151,16 @@ impl ClaudeObserver {
             return;
         };
         let outcome: Outcome<'_> = read(response.response).unwrap_or_default();
-        if self.ready || text(outcome.request_id).is_none_or(|id| id != self.opening) {
+        let id = text(outcome.request_id).unwrap_or_default();
+        if id.is_empty() || id != self.opening {
             return;
         }
-        if text(outcome.subtype).as_deref() == Some("success") {
+        let about: Initialized<'_> = read(outcome.response).unwrap_or_default();
+        if self.ready {
+            // One that refuses a second `initialize` goes by what is known.
+            self.compare(seen, &outcome, &about);
+        } else if text(outcome.subtype).as_deref() == Some("success") {
             self.ready = true;
-            let about: Initialized<'_> = read(outcome.response).unwrap_or_default();
             // Versions that do not name themselves here do not report tasks either.
             if about.claude_code_version.is_some() {
                 self.tasks.none_yet(seen);
@@ -221,11 +218,7 @@ impl ClaudeObserver {
 
     fn compacts(&mut self, seen: &mut Seen) {
         if !std::mem::replace(&mut self.compacting, true) {
-            seen.status(AgentStatus::BusyStarted(Busy {
-                key: COMPACTION.to_owned(),
-                kind: BusyKind::Compaction,
-                what: "making the conversation shorter".to_owned(),
-            }));
+            seen.status(compaction());
         }
     }
 
@@ -433,6 +426,18 @@ impl Observer for ClaudeObserver {
         }
         seen.facts
     }
+
+    fn checkpoint(&self) -> Option<Vec<u8>> {
+        self.ready.then(|| kept::keep(self))
+    }
+}
+
+fn compaction() -> AgentStatus {
+    AgentStatus::BusyStarted(Busy {
+        key: COMPACTION.to_owned(),
+        kind: BusyKind::Compaction,
+        what: "making the conversation shorter".to_owned(),
+    })
 }
 
 /// What went wrong, in Claude's words.

@@ -5,6 +5,7 @@
 //! task may outlive many.
 
 use drowse_messages::Task;
+use serde::{Deserialize, Serialize};
 
 use super::super::text::{TITLE_CHARS_MAX, one_line};
 use super::super::wire::{flag, read, text};
@@ -18,7 +19,8 @@ const TASKS_MAX: usize = 64;
 const OVER: [&str; 4] = ["completed", "failed", "killed", "stopped"];
 
 /// The set as last known.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Tasks {
     running: Vec<Task>,
     known: bool,
@@ -29,6 +31,13 @@ impl Tasks {
     pub(super) fn none_yet(&mut self, seen: &mut Seen) {
         if !self.known {
             self.publish(seen);
+        }
+    }
+
+    /// The set as last known, for whoever did not hear it.
+    pub(super) fn restate(&self, seen: &mut Seen) {
+        if self.known {
+            seen.roster(self.running.iter().cloned());
         }
     }
 

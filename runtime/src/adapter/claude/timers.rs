@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drowse_messages::AgentStatus;
+use drowse_messages::{AgentStatus, WallTime, millis};
+use serde::{Deserialize, Serialize};
 
 use super::super::Seen;
 use super::super::text::{TITLE_CHARS_MAX, one_line};
@@ -25,13 +26,14 @@ const DUE_IN_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 const ROUNDING: Duration = Duration::from_secs(60);
 
 /// Calls without a result, and timers that are set.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Timers {
     calls: BTreeMap<String, Call>,
     set: BTreeMap<String, Timer>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Call {
     WakeUp {
         what: String,
@@ -47,11 +49,13 @@ enum Call {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Timer {
     what: String,
     every: Option<Duration>,
     wake_up: bool,
+    /// When it fires, or fired, in milliseconds since 1970; `None`: nobody can tell.
+    due_ms: Option<u64>,
 }
 
 impl Timers {
@@ -118,25 +122,34 @@ impl Timers {
                     what,
                     every: None,
                     wake_up: true,
+                    due_ms: moment(stamp, due_in),
                 };
                 self.set(seen, format!("wakeup:{id}"), timer, Some(due_in));
             }
             Call::StopWakeUps => self.unset(seen, |_, timer| timer.wake_up),
             Call::Cron { what, every } => {
                 let Some(id) = text(outcome.id) else { return };
+                let due_in = due(outcome.next_fire_at).or(every);
                 let timer = Timer {
                     what,
                     every,
                     wake_up: false,
+                    due_ms: due_in.and_then(|due_in| moment(stamp, due_in)),
                 };
-                self.set(
-                    seen,
-                    id.into_owned(),
-                    timer,
-                    due(outcome.next_fire_at).or(every),
-                );
+                self.set(seen, id.into_owned(), timer, due_in);
             }
             Call::Delete { id: gone } => self.unset(seen, |id, _| *id == gone),
+        }
+    }
+
+    /// The timers that have not fired, for whoever did not hear of them.
+    pub(super) fn restate(&self, seen: &mut Seen, now: WallTime) {
+        for (id, timer) in &self.set {
+            let left = timer.due_ms.and_then(|due| due.checked_sub(now.0));
+            let due_in = left.map(Duration::from_millis).or(timer.every);
+            if let Some(due_in) = due_in {
+                seen.status(scheduled(id, timer, due_in));
+            }
         }
     }
 
@@ -177,6 +190,11 @@ fn scheduled(id: &str, timer: &Timer, due_in: Duration) -> AgentStatus {
 
 fn what(part: Part<'_>) -> String {
     one_line(&text(part).unwrap_or_default(), TITLE_CHARS_MAX)
+}
+
+/// The moment that is `due_in` after a line's time stamp, in milliseconds since 1970.
+fn moment(stamp: Part<'_>, due_in: Duration) -> Option<u64> {
+    Some(unix_ms(&text(stamp)?)?.saturating_add(millis(due_in)))
 }
 
 /// From a line's time stamp to a moment in milliseconds since 1970; none when it has passed.

@@ -5,12 +5,14 @@
 //! is reported as an answer only if a prompt was written that no earlier end answered.
 
 use drowse_messages::TurnOutcome;
+use serde::{Deserialize, Serialize};
 
 /// 4 KiB: an error is some lines; the rest is in the agent's own log.
 const ERROR_BYTES_MAX: usize = 4 * 1024;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Turn {
     /// Claude said that it is running, and has not sent a result since. A prompt alone does not
     /// count: the `idle` of the turn before may still be on its way when one is written.
@@ -23,6 +25,9 @@ pub(super) struct Turn {
     echoing: bool,
     /// An interrupt was written.
     interrupted: bool,
+    /// Part of what was said in this turn may not have been heard.
+    #[serde(skip)]
+    doubted: bool,
 }
 
 /// For whom Claude ran the turn.
@@ -65,6 +70,20 @@ impl Turn {
         self.running = true;
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// True while a turn runs, or a prompt was written that will be the next one.
+    pub(super) fn is_open(&self) -> bool {
+        self.running || self.prompts > 0
+    }
+
+    /// Something may have gone by unheard: an end without a result is no answer.
+    pub(super) fn doubt(&mut self) {
+        self.doubted = self.is_open();
+    }
+
     /// A result: how an error has to be read, and whether it answers a prompt.
     pub(super) fn result(&mut self, origin: Origin, aborted: bool, error: Option<String>) -> Ended {
         let outcome = match error {
@@ -87,11 +106,13 @@ impl Turn {
             return None;
         }
         let answers = self.prompts > 0 && (self.echoes > 0 || !self.echoing);
+        let outcome = if self.doubted {
+            TurnOutcome::Lost
+        } else {
+            TurnOutcome::Completed
+        };
         self.over(answers);
-        Some(Ended {
-            outcome: TurnOutcome::Completed,
-            answers,
-        })
+        Some(Ended { outcome, answers })
     }
 
     fn over(&mut self, answers: bool) {
@@ -101,6 +122,7 @@ impl Turn {
         self.echoes = 0;
         self.running = false;
         self.interrupted = false;
+        self.doubted = false;
     }
 }
 

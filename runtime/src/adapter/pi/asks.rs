@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{AgentStatus, Answer, Ask, AskKind};
+use serde::{Deserialize, Serialize};
 
 use super::super::Seen;
 use super::super::text::{DETAIL_BYTES_MAX, TITLE_CHARS_MAX, block, one_line};
@@ -16,14 +17,15 @@ use super::lines::{Chosen, Ui, UiAnswer};
 const ASKS_MAX: usize = 64;
 
 /// What is being asked now, by request id.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Asks {
     pending: BTreeMap<String, Pending>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Pending {
-    kind: AskKind,
+    ask: Ask,
     /// What may be chosen from; empty when anything may be said.
     options: Vec<String>,
     in_turn: bool,
@@ -46,20 +48,28 @@ impl Asks {
             None => title.into_owned(),
         };
         let options = read(ui.options).unwrap_or_default();
+        let ask = Ask {
+            id: id.clone().into_owned(),
+            kind,
+            title: one_line(&title, TITLE_CHARS_MAX),
+            detail: block(line, DETAIL_BYTES_MAX),
+        };
+        seen.status(AgentStatus::Asked(ask.clone()));
         self.pending.insert(
-            id.clone().into_owned(),
+            id.into_owned(),
             Pending {
-                kind,
+                ask,
                 options,
                 in_turn,
             },
         );
-        seen.status(AgentStatus::Asked(Ask {
-            id: id.into_owned(),
-            kind,
-            title: one_line(&title, TITLE_CHARS_MAX),
-            detail: block(line, DETAIL_BYTES_MAX),
-        }));
+    }
+
+    /// What is being asked, for whoever did not hear it.
+    pub(super) fn restate(&self, seen: &mut Seen) {
+        for pending in self.pending.values() {
+            seen.status(AgentStatus::Asked(pending.ask.clone()));
+        }
     }
 
     /// Writes a person's answer, once.
@@ -90,7 +100,7 @@ impl Asks {
 /// Words for a yes-or-no dialog are a no; for a list they name an option, by its text or its
 /// number from 1.
 fn chosen<'a>(pending: &'a Pending, answer: &'a Answer) -> Chosen<'a> {
-    match (pending.kind, answer) {
+    match (pending.ask.kind, answer) {
         (AskKind::Approval, answer) => Chosen::Confirmed(matches!(answer, Answer::Allow)),
         (AskKind::Question, Answer::Text(words)) if pending.options.is_empty() => {
             Chosen::Value(words)

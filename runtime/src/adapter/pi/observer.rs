@@ -7,11 +7,12 @@
 //! the one it was started for, or said that there is none.
 
 use drowse_messages::{AgentStatus, Answer, Busy, BusyKind, Conversation, TurnEnded};
+use serde::{Deserialize, Serialize};
 
 use super::super::paragraphs::Paragraphs;
 use super::super::text::{ANSWER_BYTES_MAX, NOTICE_CHARS_MAX, TITLE_CHARS_MAX, cut, one_line};
 use super::super::wire::{Notices, Part, flag, number, read, text, written};
-use super::super::{Direction, Fact, Observer, Seen};
+use super::super::{Direction, Fact, Observer, Seen, kept};
 use super::asks::Asks;
 use super::lines::{
     Accepted, Command, Delta, Message, Order, Response, Run, Said, State, Ui, What,
@@ -27,14 +28,18 @@ const COMPACTION: &str = "compaction";
 /// 16: commands run one by one; what is not counted is not shown as under way.
 const COMMANDS_MAX: usize = 16;
 
-/// See the module.
-#[derive(Debug)]
+mod adopt;
+
+/// See the module. What it must know to go on in another daemon is written down.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct PiObserver {
     ready: bool,
     conversation: Option<Conversation>,
     turn: Turn,
     asks: Asks,
     tasks: Tasks,
+    #[serde(skip)]
     notices: Notices,
     paragraphs: Paragraphs,
     compacting: bool,
@@ -42,21 +47,16 @@ pub(super) struct PiObserver {
     commands: Vec<String>,
     /// Commands written.
     orders: u64,
+    /// Pi was adopted, and must say this often that it rests before that is believed.
+    #[serde(skip)]
+    rests_wanted: u8,
 }
 
 impl PiObserver {
     pub(super) fn new(conversation: Option<&Conversation>) -> Self {
         Self {
-            ready: false,
             conversation: conversation.cloned(),
-            turn: Turn::default(),
-            asks: Asks::default(),
-            tasks: Tasks::default(),
-            notices: Notices::default(),
-            paragraphs: Paragraphs::default(),
-            compacting: false,
-            commands: Vec::new(),
-            orders: 0,
+            ..Self::default()
         }
     }
 
@@ -91,11 +91,7 @@ impl PiObserver {
             "extension_ui_response" => self.asks.settle(seen, &id),
             "bash" if self.commands.len() < COMMANDS_MAX => {
                 self.commands.push(id.clone().into_owned());
-                seen.status(AgentStatus::BusyStarted(Busy {
-                    key: command_key(&id),
-                    kind: BusyKind::Command,
-                    what: one_line(&text(command.command).unwrap_or_default(), TITLE_CHARS_MAX),
-                }));
+                seen.status(busy(&id, &text(command.command).unwrap_or_default()));
             }
             "bash" => {}
             _ => {
@@ -177,15 +173,7 @@ impl PiObserver {
 
     fn compaction_started(&mut self, seen: &mut Seen, reason: Part<'_>) {
         if !std::mem::replace(&mut self.compacting, true) {
-            let reason = text(reason).unwrap_or_default();
-            seen.status(AgentStatus::BusyStarted(Busy {
-                key: COMPACTION.to_owned(),
-                kind: BusyKind::Compaction,
-                what: one_line(
-                    &format!("making the conversation shorter ({reason})"),
-                    TITLE_CHARS_MAX,
-                ),
-            }));
+            seen.status(compaction(&text(reason).unwrap_or_default()));
         }
     }
 
@@ -278,7 +266,12 @@ impl PiObserver {
         let resting = !streaming
             && !flag(state.is_compacting)
             && number(state.pending_count).unwrap_or(0) == 0;
-        if resting {
+        if self.rests_wanted > 0 {
+            if self.is_sure(seen, resting) {
+                let ended = self.turn.rests().or_else(|| self.turn.lost());
+                self.end(seen, ended);
+            }
+        } else if resting {
             let ended = self.turn.rests();
             self.end(seen, ended);
         }
@@ -413,6 +406,27 @@ impl Observer for PiObserver {
             Some(_) | None => Vec::new(),
         }
     }
+
+    fn checkpoint(&self) -> Option<Vec<u8>> {
+        self.ready.then(|| kept::keep(self))
+    }
+}
+
+fn busy(id: &str, command: &str) -> AgentStatus {
+    AgentStatus::BusyStarted(Busy {
+        key: command_key(id),
+        kind: BusyKind::Command,
+        what: one_line(command, TITLE_CHARS_MAX),
+    })
+}
+
+fn compaction(reason: &str) -> AgentStatus {
+    let what = format!("making the conversation shorter ({reason})");
+    AgentStatus::BusyStarted(Busy {
+        key: COMPACTION.to_owned(),
+        kind: BusyKind::Compaction,
+        what: one_line(&what, TITLE_CHARS_MAX),
+    })
 }
 
 fn command_key(id: &str) -> String {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::Task;
+use serde::{Deserialize, Serialize};
 
 use super::super::text::{TITLE_CHARS_MAX, one_line};
 use super::super::wire::text;
@@ -22,13 +23,19 @@ const KINDS: [&str; 2] = ["t3:background", "drowse:background"];
 const SESSION: &str = "drowse:session";
 
 /// The set as last known.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Tasks {
     pending: BTreeMap<String, Task>,
     fenced: bool,
 }
 
 impl Tasks {
+    /// The set as last known, for whoever did not hear it.
+    pub(super) fn restate(&self, seen: &mut Seen) {
+        seen.roster(self.pending.values().cloned());
+    }
+
     /// An extension sets or clears a status.
     pub(super) fn status(&mut self, seen: &mut Seen, ui: &Ui<'_>) {
         let Some(key) = text(ui.status_key) else {

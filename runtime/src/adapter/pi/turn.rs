@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use drowse_messages::{TurnEnded, TurnOutcome};
+use serde::{Deserialize, Serialize};
 
 /// 4 KiB: an error is some lines; the rest is in the agent's own log.
 const ERROR_BYTES_MAX: usize = 4 * 1024;
@@ -16,7 +17,8 @@ const ERROR_BYTES_MAX: usize = 4 * 1024;
 const PROMPTS_MAX: usize = 64;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Turn {
     /// This Pi sends `agent_settled`: it said so, or used a word that only such a Pi has.
     settles: bool,
@@ -35,9 +37,13 @@ pub(super) struct Turn {
     last: Last,
     /// An `agent_end` that may be retried.
     held: Option<TurnEnded>,
+    /// Part of what was said may not have been heard.
+    #[serde(skip)]
+    doubted: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Last {
     text: String,
     outcome: Option<TurnOutcome>,
@@ -72,7 +78,38 @@ impl Turn {
         })
     }
 
+    /// True while a run is under way, or a prompt that will begin one.
+    pub(super) fn is_open(&self) -> bool {
+        let under_way = self.running || self.retrying || self.accepted || self.ran;
+        under_way || self.held.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Something may have gone by unheard.
+    pub(super) fn doubt(&mut self) {
+        self.doubted = true;
+    }
+
+    /// Pi is known to rest, and nothing told of an end: the one that went by unheard. What the
+    /// agent said last is its answer if the run was seen to end.
+    pub(super) fn lost(&mut self) -> Option<TurnEnded> {
+        let known = std::mem::take(&mut self.running);
+        self.retrying = false;
+        if !known && !self.accepted && !self.ran {
+            return None;
+        }
+        let mut ended = self.end(false);
+        if known {
+            (ended.outcome, ended.text) = (TurnOutcome::Lost, String::new());
+        }
+        Some(self.over(ended))
+    }
+
     pub(super) fn started(&mut self) {
+        if std::mem::take(&mut self.doubted) && !self.waiting.is_empty() {
+            // Its acceptance went by unheard.
+            self.waiting.clear();
+            self.accepted = true;
+        }
         self.running = true;
         self.ran = true;
         self.retrying = false;

@@ -7,8 +7,8 @@ use drowse_actors::KeepWish;
 use drowse_actors::ports::Page;
 use drowse_messages::{
     Accepted, Event, KeptReport, MessageId, MessageState, OpenSession, Order, Profile, Progress,
-    Refusal, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage,
-    SessionReport, StatusReport, WallTime,
+    Refusal, Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId,
+    SessionPage, SessionReport, StatusReport, WallTime,
 };
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
@@ -121,6 +121,16 @@ impl Front for Fake {
             world.sessions.push(report.clone());
             world.opened.push(open);
             Ok(report)
+        })
+    }
+
+    fn restart(&self) -> Answer<'_, Restarting> {
+        Box::pin(async move {
+            self.refusal()?;
+            Ok(Restarting {
+                from: "1".to_owned(),
+                to: "2".to_owned(),
+            })
         })
     }
 

@@ -118,6 +118,11 @@ impl KeeperLink {
     }
 }
 
+/// The keeper that listens at `socket`, if anybody does. It notices nothing.
+pub async fn keeper_at(socket: &Path) -> Option<ProcIdentity> {
+    listener_of(&connect(socket).await.ok()?)
+}
+
 async fn connect_and_hear(
     keeper: ProcIdentity,
     socket: &Path,

@@ -4,8 +4,9 @@ use drowse_messages::{MessageState, Reason};
 
 use super::*;
 
-/// Behaviours 83 to 85: each state is put at rest as its facts demand; the second run changes
-/// nothing; processes that may still run are named until the session is saved without them.
+/// Behaviours 83 to 85: what runs is left for another daemon to take over; what it does not is put
+/// at rest, each state as its facts demand; the second run changes nothing; processes that may
+/// still run are named until the session is saved without them.
 #[test]
 fn everything_is_put_at_rest_once() {
     use SessionState as S;
@@ -34,7 +35,14 @@ fn everything_is_put_at_rest_once() {
     }
     drop(store);
     let store = open(folder.path());
-    let first = wait(store.recover()).unwrap();
+    let found = wait(store.recover()).unwrap();
+    let adoptable: Vec<SessionId> = found.adoptable.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(adoptable, [id(3), id(4), id(5), id(6)]);
+    for (number, was) in (3..).zip([S::Working, S::NeedsYou, S::Waiting, S::Resting]) {
+        let row = wait(store.load(id(number))).unwrap();
+        assert_eq!(row.progress.state, was, "as it was left");
+    }
+    let first = wait(store.put_at_rest(adoptable)).unwrap();
     let rows = |store: &SqliteStore| -> Vec<_> {
         (1..=12)
             .map(|number| wait(store.load(id(number))).unwrap())
@@ -105,6 +113,31 @@ fn a_message_in_flight_becomes_unknown() {
     assert_eq!(session.progress.state, SessionState::Interrupted);
     assert!(session.progress.end.is_some_and(|end| end.mid_turn));
     assert_eq!(session.queued, [waiting]);
+}
+
+/// D41: a session that may be taken over keeps its message in flight until it is known whether it
+/// was; then it is as unknown as any.
+#[test]
+fn a_message_in_flight_waits_for_what_is_taken_over() {
+    let folder = folder();
+    let store = with_session(folder.path());
+    let flying = send(&store, "a");
+    wait(store.deliver(flying)).unwrap();
+    let mut working = progress(SessionState::Working);
+    working.running = Some(running(4_000));
+    store.save(id(1), working);
+    for _ in 0..2 {
+        let found = wait(store.recover()).unwrap();
+        assert_eq!(found.adoptable, [(id(1), vec![flying])]);
+        assert_eq!(found.left_running, []);
+        let message = wait(store.message(flying)).unwrap();
+        assert_eq!(message.state, MessageState::Delivered);
+    }
+    let found = wait(store.put_at_rest(vec![id(1)])).unwrap();
+    assert_eq!(found.left_running, [(id(1), running(4_000))]);
+    assert_eq!(found.adoptable, []);
+    let message = wait(store.message(flying)).unwrap();
+    assert_eq!(message.state, MessageState::Unknown);
 }
 
 /// A session that was never launched is new again, not released.

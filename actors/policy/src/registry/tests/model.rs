@@ -138,6 +138,9 @@ impl Model {
             | Input::MaySleep { .. }
             | Input::Mourned(_)
             | Input::StartingMax(_)
+            | Input::Adopted(_)
+            | Input::Suspend
+            | Input::Suspended(_)
             | Input::Drain => {}
         }
         self.feed(input, None);
@@ -176,6 +179,7 @@ impl Model {
                 self.post(id, Letter::Grant);
             }
             Effect::ShutDown(id) => self.post(id, Letter::ShutDown),
+            Effect::Suspend(_) | Effect::Suspended => panic!("nobody asked for it"),
             Effect::LetGo(id) => self.post(id, Letter::Leave),
             Effect::Mourn(id) => {
                 assert!(!self.actors.contains_key(&id), "mourned alive");

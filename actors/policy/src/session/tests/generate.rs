@@ -48,6 +48,12 @@ pub(super) enum What {
     /// The oldest kept server ends by itself.
     ServerEnds,
     Limits(Limits),
+    /// The daemon ends, prepared for it or not, and the next one finds what it left.
+    Next {
+        prepared: bool,
+        /// The backend says which message it works on.
+        known: bool,
+    },
     /// A fact that may be anything, of this launch or of an older one.
     Lie {
         fact: Lie,
@@ -154,6 +160,7 @@ fn whats() -> impl Strategy<Value = What> {
         1 => prop::option::of(0..7_200_u64).prop_map(What::Keep),
         1 => Just(What::ServerEnds),
         1 => limits().prop_map(What::Limits),
+        2 => any::<[bool; 2]>().prop_map(|[prepared, known]| What::Next { prepared, known }),
         3 => (lies(), any::<bool>()).prop_map(|(fact, stale)| What::Lie { fact, stale }),
     ]
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, ActivityKind, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick, Incarnation,
-    KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress,
-    ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Stop, StopHow, TaskRoster,
-    TreeEmptied, TurnOutcome, Wake,
+    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick,
+    Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime,
+    Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Stop,
+    StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -14,7 +14,7 @@ use super::story::wall;
 use super::watch::Watch;
 use super::world::{DEAF, OBEDIENT, World, conversation, ended, saved, task};
 
-use crate::session::Session;
+use crate::session::{AgentTraits, Session, may_be_adopted};
 use crate::{Effect, Input, trace};
 
 /// A life being lived, watched at every step.
@@ -27,6 +27,7 @@ pub(super) struct Run {
     pub(super) log: String,
     owed: Vec<Input>,
     messages: u64,
+    traits: AgentTraits,
 }
 
 impl Run {
@@ -52,6 +53,7 @@ impl Run {
             log: String::new(),
             owed: Vec::new(),
             messages: 0,
+            traits: setting.traits,
         };
         if setting.begun {
             run.world.manners = OBEDIENT;
@@ -171,11 +173,67 @@ impl Run {
                 self.world.end_server(of)
             }
             What::Limits(limits) => limits.clone().into(),
+            What::Next { prepared, known } => {
+                if *prepared {
+                    self.step(&Suspend.into());
+                }
+                return self.next_daemon(*known);
+            }
             What::Lie { fact, stale } => {
                 let older = Incarnation(incarnation.0.wrapping_sub(1));
                 self.lie(fact, if *stale { older } else { incarnation })
             }
         })
+    }
+
+    /// The daemon is gone, and another one has the record. What it does about the tree.
+    fn next_daemon(&mut self, known: bool) -> Option<Input> {
+        let mut saved = self.watch.as_saved();
+        if self.watch.is_removed() {
+            return None;
+        }
+        let running = saved.progress.running.take();
+        let running = running.filter(|_| may_be_adopted(saved.progress.state) && self.world.tree);
+        let of_the_agent = |input: &Input| {
+            matches!(
+                input,
+                Input::StatusChanged(_) | Input::ChildExited(_) | Input::TreeEmptied(_)
+            )
+        };
+        self.owed
+            .retain(|input| running.is_some() && of_the_agent(input));
+        let open = self.watch.end_of_daemon(self.now, running.is_some());
+        match &running {
+            Some(running) => saved.progress.running = Some(running.clone()),
+            None => {
+                self.world.is_ended();
+                if saved.progress.state.is_awake() {
+                    saved.progress.state = SessionState::Released;
+                }
+                self.watch.rewrite(saved.progress.clone());
+            }
+        }
+        let (traits, limits) = (self.traits, self.watch.limits().clone());
+        self.session = Session::restore(&saved, traits, limits, self.now);
+        let (in_flight, unknown) = match open.split_first() {
+            Some((first, rest)) if known => (Some(*first), rest.to_vec()),
+            Some(_) | None => (None, open),
+        };
+        let works = saved.progress.state == SessionState::Working;
+        Some(
+            Adopted {
+                incarnation: saved.progress.incarnation,
+                running: running?,
+                in_flight,
+                unknown,
+                tasks: Some(Vec::new()),
+                statuses: works
+                    .then_some(AgentStatus::TurnStarted)
+                    .into_iter()
+                    .collect(),
+            }
+            .into(),
+        )
     }
 
     fn lie(&self, fact: &Lie, incarnation: Incarnation) -> Input {

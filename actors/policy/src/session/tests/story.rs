@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, ActivityKind, AgentStatus, Ask, AskKind, EndReport, ExitStatus, HoldId, HoldLifted,
-    HoldTaken, IdleTick, Keeping, Limits, MessageId, MessageQueued, MonoTime, Order, Progress,
-    Refusal, SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster, TurnOutcome,
-    Wake, WallTime, Who,
+    Activity, ActivityKind, AgentStatus, Answer, AnswerAsk, Ask, AskKind, EndReport, ExitStatus,
+    HoldId, HoldLifted, HoldTaken, IdleTick, Keeping, Limits, MessageId, MessageQueued, MonoTime,
+    Order, Progress, Refusal, SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster,
+    TurnOutcome, Wake, WallTime, Who,
 };
 
 use super::world::{Manners, World, conversation, ended, saved, task};
@@ -219,6 +219,13 @@ impl Story {
     pub(super) fn wake(&mut self, fresh: bool) {
         let by = Who::Client("me".to_owned());
         self.order(Order::Wake(Wake { fresh, by })).unwrap();
+    }
+
+    pub(super) fn answer(&mut self, id: &str) {
+        let (id, answer) = (id.to_owned(), Answer::Allow);
+        let by = Who::Client("me".to_owned());
+        self.order(Order::Answer(AnswerAsk { id, answer, by }))
+            .unwrap();
     }
 
     pub(super) fn hold(&mut self, id: u64, ttl: Duration) -> Result<(), Refusal> {

@@ -88,6 +88,43 @@ impl Watch {
         }
     }
 
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed
+    }
+
+    /// Something other than the session wrote its record.
+    pub(super) fn rewrite(&mut self, progress: Progress) {
+        self.written = progress;
+    }
+
+    /// The daemon ended, and its tree with it unless that is taken over. Returns the messages in
+    /// flight; with a tree that is gone they are unknown.
+    pub(super) fn end_of_daemon(&mut self, now: MonoTime, taken_over: bool) -> Vec<MessageId> {
+        self.reap.clear();
+        self.asked_start = false;
+        self.quiet_from = now;
+        let in_flight = self.messages.iter_mut();
+        let in_flight = in_flight.filter(|(_, state)| **state == Message::InFlight);
+        let in_flight: Vec<_> = in_flight
+            .map(|(message, state)| {
+                if !taken_over {
+                    *state = Message::Over;
+                }
+                *message
+            })
+            .collect();
+        if !taken_over && let Some(open) = self.open {
+            self.trees.entry(open).or_default().empty = true;
+        }
+        // What waits is started by the next daemon.
+        self.wanted |= self.messages.values().any(|it| *it == Message::Waiting);
+        in_flight
+    }
+
     /// True for a message that waits or is in flight.
     pub(super) fn is_open(&self, message: MessageId) -> bool {
         self.messages
@@ -156,6 +193,8 @@ impl Watch {
             | Input::StartGranted(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
+            | Input::Adopted(_)
+            | Input::Suspend(_)
             | Input::ChildExited(_)
             | Input::KeptEnded(_)
             | Input::TreeEmptied(_) => {}
@@ -210,7 +249,11 @@ impl Watch {
             Effect::Settle { message, state, .. } => self.settle(*message, *state),
             Effect::Save(progress) => self.written = Progress::clone(progress),
             Effect::Publish(event) => self.check_event(before, now, event),
-            Effect::Forget | Effect::Refuse(_) | Effect::Sleep | Effect::Watch(_) => {}
+            Effect::Forget
+            | Effect::Refuse(_)
+            | Effect::Suspended
+            | Effect::Sleep
+            | Effect::Watch(_) => {}
         }
     }
 

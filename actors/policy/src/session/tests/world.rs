@@ -194,6 +194,7 @@ impl World {
             | Effect::Forget
             | Effect::Publish(_)
             | Effect::Refuse(_)
+            | Effect::Suspended
             | Effect::Sleep => Vec::new(),
         }
     }
@@ -279,6 +280,17 @@ impl World {
             | BackendOrder::Answer { .. }
             | BackendOrder::Withdraw { .. } => Vec::new(),
         }
+    }
+
+    /// The tree of an earlier daemon.
+    pub(super) fn goes_on(&mut self, incarnation: Incarnation) {
+        self.incarnation = incarnation;
+        (self.agent, self.tree) = (true, true);
+    }
+
+    /// Somebody else ended all of it.
+    pub(super) fn is_ended(&mut self) {
+        (self.agent, self.child, self.tree) = (false, false, false);
     }
 
     /// The agent's process ends; the tree with it unless a child stays.

@@ -1,0 +1,243 @@
+//! From one daemon to the next (behaviours F 83 to 85, D41).
+
+use drowse_messages::{
+    Adopted, AgentStatus, Ask, AskKind, BootedIdentity, Conversation, Incarnation, MessageId,
+    ProcIdentity, Progress, Running, SessionState, StopHow, Suspend, TurnOutcome,
+};
+
+use super::story::{HOUR, MINUTE, SECOND, Story};
+use super::world::{OBEDIENT, conversation, ended, saved, task};
+
+use crate::session::may_be_adopted;
+
+fn running() -> Running {
+    let identity = |pid| BootedIdentity {
+        boot_id: "boot".to_owned(),
+        process: ProcIdentity::new(pid, 1).unwrap(),
+    };
+    Running {
+        keeper: identity(100),
+        agent: identity(101),
+        cgroup: None,
+    }
+}
+
+fn adopted(in_flight: Option<u64>) -> Adopted {
+    Adopted {
+        incarnation: Incarnation(3),
+        running: running(),
+        in_flight: in_flight.map(MessageId),
+        unknown: Vec::new(),
+        tasks: None,
+        statuses: Vec::new(),
+    }
+}
+
+/// What the next daemon reads of a session that was in this state.
+fn left(state: SessionState, queued: &[u64]) -> Story {
+    let progress = Progress {
+        state,
+        incarnation: Incarnation(3),
+        running: Some(running()),
+        conversation: Some(conversation(true)),
+        ..Progress::default()
+    };
+    let mut story = Story::restored(
+        &saved(progress, queued),
+        OBEDIENT,
+        drowse_messages::Limits::default(),
+    );
+    story.world.goes_on(Incarnation(3));
+    story
+}
+
+/// D41: what is adopted is decided by the state alone: what runs is, what was starting or ending
+/// is not.
+#[test]
+fn only_what_runs_is_adopted() {
+    let adoptable = SessionState::ALL.into_iter().filter(|s| may_be_adopted(*s));
+    assert_eq!(
+        adoptable.collect::<Vec<_>>(),
+        [
+            SessionState::Working,
+            SessionState::NeedsYou,
+            SessionState::Waiting,
+            SessionState::Resting
+        ]
+    );
+}
+
+/// F 84, D41: the turn that ran goes on, and its end answers its message, once; nothing is
+/// started, and the message behind it is delivered to the same agent.
+#[test]
+fn a_turn_goes_on_and_its_message_is_answered() {
+    let mut story = left(SessionState::Working, &[8]);
+    story.feed(adopted(Some(7)));
+    assert_eq!(story.state(), SessionState::Working);
+    assert_eq!(story.done(), Vec::<String>::new());
+    story.turn_ends();
+    assert_eq!(story.count("settle(7, answered)"), 1);
+    assert_eq!(story.done(), ["deliver(8)"]);
+    assert_eq!(story.count("ask-start"), 0);
+}
+
+/// Behaviour 99: a message that the agent is not known to have got whole is unknown, once, and the
+/// session goes on.
+#[test]
+fn a_message_on_its_way_is_unknown() {
+    let mut story = left(SessionState::Working, &[]);
+    story.feed(Adopted {
+        unknown: vec![MessageId(7)],
+        ..adopted(None)
+    });
+    assert_eq!(story.count("settle(7, unknown)"), 1);
+    assert_eq!(story.state(), SessionState::Resting);
+}
+
+/// Behaviour 99: a turn that ended unheard leaves its message unknown, never answered.
+#[test]
+fn a_turn_that_ended_unheard_is_no_answer() {
+    let mut story = left(SessionState::Working, &[]);
+    story.feed(adopted(Some(7)));
+    story.says(ended(TurnOutcome::Lost));
+    assert_eq!(story.count("settle(7, unknown)"), 1);
+    assert_eq!(story.state(), SessionState::Resting);
+}
+
+/// An end that the earlier daemon heard and had not written down answers the message; a turn of
+/// the agent's own that began after it goes on.
+#[test]
+fn an_end_that_was_heard_is_not_lost() {
+    let mut story = left(SessionState::Working, &[]);
+    story.feed(Adopted {
+        statuses: vec![ended(TurnOutcome::Completed), AgentStatus::TurnStarted],
+        ..adopted(Some(7))
+    });
+    assert_eq!(story.count("settle(7, answered)"), 1);
+    assert_eq!(story.state(), SessionState::Working);
+    story.turn_ends();
+    assert_eq!(story.state(), SessionState::Resting);
+}
+
+/// D16: what was asked is asked still, is not asked a second time, and can be answered.
+#[test]
+fn an_ask_can_still_be_answered() {
+    let mut story = left(SessionState::NeedsYou, &[]);
+    let ask = Ask {
+        id: "a1".to_owned(),
+        kind: AskKind::Approval,
+        title: "rm".to_owned(),
+        detail: String::new(),
+    };
+    story.feed(Adopted {
+        statuses: vec![AgentStatus::TurnStarted, AgentStatus::Asked(ask)],
+        ..adopted(Some(7))
+    });
+    assert_eq!(story.state(), SessionState::NeedsYou);
+    assert_eq!(story.count("!Asked"), 0);
+    story.answer("a1");
+    assert_eq!(story.done(), ["answer(a1)"]);
+    assert_eq!(story.state(), SessionState::Working);
+}
+
+/// B 10: the countdown begins anew with a full window, and ends in a release.
+#[test]
+fn the_countdown_begins_anew() {
+    let mut story = left(SessionState::Resting, &[]);
+    story.feed(adopted(None));
+    story.wait(30 * MINUTE - SECOND);
+    assert_eq!(story.state(), SessionState::Resting);
+    story.wait(MINUTE);
+    assert_eq!(story.state(), SessionState::Released);
+}
+
+/// C 30: a roster that is known holds, as it did; it is not told again.
+#[test]
+fn a_task_still_holds() {
+    let mut story = left(SessionState::Waiting, &[]);
+    story.feed(Adopted {
+        tasks: Some(vec![task("1")]),
+        ..adopted(None)
+    });
+    assert_eq!(story.state(), SessionState::Waiting);
+    assert_eq!(story.count("!TasksChanged"), 0);
+    story.wait(HOUR);
+    assert_eq!(story.state(), SessionState::Waiting);
+}
+
+/// A message that waits is not handed over while the agent is busy with something else, which is
+/// known in the same step.
+#[test]
+fn what_waits_does_not_come_in_between() {
+    let mut story = left(SessionState::Working, &[8]);
+    story.feed(Adopted {
+        statuses: vec![AgentStatus::TurnStarted],
+        ..adopted(None)
+    });
+    assert_eq!(story.done(), Vec::<String>::new());
+    story.turn_ends();
+    assert_eq!(story.done(), ["deliver(8)"]);
+}
+
+/// F 85: news of another launch adopts nothing.
+#[test]
+fn another_launch_is_not_adopted() {
+    let mut story = left(SessionState::Resting, &[]);
+    story.feed(Adopted {
+        incarnation: Incarnation(2),
+        ..adopted(None)
+    });
+    assert_eq!(story.state(), SessionState::Released);
+}
+
+/// A session that is left to the next daemon hears its turn to the end and begins nothing: no
+/// delivery, no release, no timer.
+#[test]
+fn a_suspended_session_begins_nothing() {
+    let mut story = Story::working(OBEDIENT);
+    story.message();
+    story.forget();
+    story.feed(Suspend);
+    assert_eq!(story.done(), ["suspended"]);
+    story.says(AgentStatus::Conversation(Conversation {
+        resumable: true,
+        ..Conversation::default()
+    }));
+    story.turn_ends();
+    assert_eq!(story.count("settle(1, answered)"), 1);
+    assert_eq!(story.session().next_deadline(), None);
+    story.wait(2 * HOUR);
+    assert_eq!(story.state(), SessionState::Resting);
+    assert_eq!(story.done(), ["suspended"]);
+    // Unless the daemon is told to end after all.
+    story.stop(StopHow::Shutdown).unwrap();
+    story.wait(MINUTE);
+    assert_eq!(story.state(), SessionState::Released);
+}
+
+/// F 88: a start is undone, and its message waits for the next daemon.
+#[test]
+fn a_start_is_undone_when_suspended() {
+    for moment in [0, 50, 500] {
+        let mut story = Story::dormant(OBEDIENT);
+        story.message();
+        story.wait(moment * SECOND / 1000);
+        story.feed(Suspend);
+        story.wait(MINUTE);
+        assert!(story.session().is_asleep(), "{moment}: {:?}", story.state());
+        assert_eq!(story.count("deliver("), 0, "{moment}");
+        assert!(!story.world.tree, "{moment}");
+    }
+}
+
+/// A release that runs comes to its end, and what waits behind it is left to the next daemon.
+#[test]
+fn a_release_completes_when_suspended() {
+    let mut story = Story::resting(OBEDIENT);
+    story.stop(StopHow::Release).unwrap();
+    story.message();
+    story.feed(Suspend);
+    story.wait(MINUTE);
+    assert_eq!(story.state(), SessionState::Released);
+    assert_eq!(story.count("launch("), 0);
+}

@@ -1,0 +1,132 @@
+//! What goes to the agent: messages and orders become lines on its stdin.
+//!
+//! Fed by `link.rs`. Invariants: a message is marked delivered on disk before it is written, so a
+//! crash can leave it unknown and never deliver it twice; and the keeper is told that something is
+//! being written before it is, so no daemon ever goes on behind half a line.
+
+use std::time::Duration;
+
+use drowse_actors::ports::StoreError;
+use drowse_messages::{Delivered, DeliveryResult, MessageId};
+use drowse_policy::BackendOrder;
+
+use super::{Link, Shared};
+use crate::adapter::Direction;
+use crate::chain::chain;
+use crate::process::control::ToKeeper;
+
+/// How long to wait before a delivery that the disk refused is tried again.
+const DISK_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl Link {
+    pub(super) async fn write(&mut self) {
+        if self.stdin.is_none() || !self.mark_writing().await {
+            return;
+        }
+        let Some(stdin) = &self.stdin else { return };
+        let mut written = Vec::new();
+        let result = self.outbox.write(stdin, |bytes, message| {
+            written.push((bytes.to_vec(), message));
+        });
+        for (bytes, message) in written {
+            if message.is_some() {
+                (self.in_flight, self.answered) = (message, None);
+            }
+            for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+                let seen = self.observer.observe(Direction::In, line.trim_ascii_end());
+                self.take(seen, None);
+            }
+            if let Some(message) = message {
+                self.delivered(message, DeliveryResult::Written);
+            }
+        }
+        if result.is_err() {
+            self.stop_writing();
+        } else if self.closing && self.outbox.is_empty() {
+            self.close_stdin().await;
+        }
+    }
+
+    /// Ends the agent's input: our end of the pipe and the keeper's copy of it.
+    async fn close_stdin(&mut self) {
+        self.stdin = None;
+        if let Some(keeper) = &mut self.keeper
+            && let Err(error) = keeper.send(ToKeeper::CloseStdin).await
+        {
+            tracing::debug!(
+                error = chain(&error),
+                "failed to have the keeper close stdin"
+            );
+        }
+    }
+
+    /// The agent reads no more.
+    pub(super) fn stop_writing(&mut self) {
+        self.stdin = None;
+        for (message, result) in self.outbox.give_up() {
+            self.delivered(message, result);
+        }
+    }
+
+    pub(super) fn on_order(&mut self, shared: &Shared, order: BackendOrder) {
+        let seen = match order {
+            BackendOrder::Deliver(message) => return self.begin_delivery(shared, message, None),
+            BackendOrder::Interrupt => self.observer.interrupt(),
+            BackendOrder::Answer { id, answer } => self.observer.answer(&id, &answer),
+            BackendOrder::Withdraw { id } => {
+                self.observer.answer(&id, &drowse_messages::Answer::Deny)
+            }
+            BackendOrder::Close => {
+                self.closing = true;
+                self.observer.close()
+            }
+            BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
+        };
+        self.take(seen, None);
+    }
+
+    /// Marks the message delivered on disk before the agent sees it: a crash in between leaves it
+    /// unknown, never delivered twice.
+    fn begin_delivery(&mut self, shared: &Shared, message: MessageId, after: Option<Duration>) {
+        let store = shared.store.clone();
+        self.delivery = Some(Box::pin(async move {
+            if let Some(after) = after {
+                tokio::time::sleep(after).await;
+            }
+            (message, store.deliver(message).await)
+        }));
+    }
+
+    pub(super) fn on_delivery(
+        &mut self,
+        shared: &Shared,
+        message: MessageId,
+        text: Result<String, StoreError>,
+    ) {
+        self.delivery = None;
+        match text {
+            Ok(_) if self.stdin.is_none() => self.delivered(message, DeliveryResult::NotWritten),
+            Ok(text) => {
+                let seen = self.observer.prompt(&text);
+                self.take(seen, Some(message));
+            }
+            Err(StoreError::Failed(error)) => {
+                tracing::error!(%message, error, "failed to read a message; trying again");
+                self.begin_delivery(shared, message, Some(DISK_RETRY_AFTER));
+            }
+            Err(_) => self.delivered(message, DeliveryResult::Void),
+        }
+    }
+
+    fn delivered(&mut self, message: MessageId, result: DeliveryResult) {
+        let incarnation = self.incarnation;
+        self.seen.push(
+            Delivered {
+                incarnation,
+                message,
+                result,
+            }
+            .into(),
+        );
+    }
+}
