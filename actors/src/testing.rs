@@ -288,7 +288,10 @@ impl Fakes {
     /// Starts them over what an earlier daemon left.
     #[must_use]
     pub fn serve_after(&self, recovered: Recovered) -> DaemonHandle {
-        self.serve_from(recovered.into())
+        let daemon = self.start_from(recovered.into());
+        let handle = daemon.handle();
+        daemon.serve();
+        handle
     }
 
     /// Starts them where an earlier daemon ended: what is in the store is recovered, and backends
@@ -301,15 +304,16 @@ impl Fakes {
         let recovered = ports.store.recover().await;
         let recovered = recovered.expect("the store of the test works");
         let recovery = Recovery::take_over(&ports, recovered).await;
-        self.serve_from(recovery)
-    }
-
-    fn serve_from(&self, recovery: Recovery) -> DaemonHandle {
-        let report = StatusReport::new("0.0.0", std::process::id());
-        let daemon = Daemon::start(self.ports(), recovery, report);
+        let daemon = self.start_from(recovery);
+        daemon.end_leftovers().await;
         let handle = daemon.handle();
         daemon.serve();
         handle
+    }
+
+    fn start_from(&self, recovery: Recovery) -> Daemon {
+        let report = StatusReport::new("0.0.0", std::process::id());
+        Daemon::start(self.ports(), recovery, report)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::DaemonHandle;
 use crate::testing::{Fakes, message, open, session};
 
 mod actix_facts;
+mod adopt;
 mod bus;
 mod drain;
 mod effects;

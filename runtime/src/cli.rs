@@ -13,6 +13,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use drowse_client::Client;
 
+mod again;
 mod args;
 mod ask;
 mod autostart;

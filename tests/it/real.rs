@@ -6,7 +6,9 @@ use drowse_tests::agents::{Missing, RealAgent, or_not_run};
 use drowse_tests::cli::{Cli, REAL_CEILING, is};
 use drowse_tests::process::command_line;
 use drowse_tests::wait::say_aloud;
-use drowse_tests::{CEILING, MockModel, PipedAgent, ProcIdentity, TreeGuard, scaled};
+use drowse_tests::{
+    CEILING, MockModel, PipedAgent, ProcIdentity, TreeGuard, scaled, wait_until,
+};
 use serde_json::Value;
 
 /// The program under test.
@@ -94,6 +96,55 @@ impl Stage {
             .model
             .wait_for_request("two", |r| r.has_user("MOCK:say two"));
         assert!(!request.has_user("MOCK:say one"));
+    }
+
+    /// The daemon dies, and is replaced, each in the middle of a turn of `shell`, which goes on: its
+    /// answer arrives, and the next message finds the same process in the same conversation.
+    #[track_caller]
+    pub(crate) fn assert_outlives_the_daemon(&mut self) {
+        self.cli.open(NAME, &[]);
+        self.cli.say(NAME, "MOCK:say one");
+        let (agent, before) = (self.cli.agent(NAME), self.cli.show(NAME));
+        for (turn, dies) in [(2, true), (4, false)] {
+            let shell = format!("MOCK:bash {}; echo through {turn}", self.until_gate());
+            let sent = self.cli.json(&["send", NAME, &shell, "--no-wait"]);
+            let message = sent["message"].as_u64().expect("a message has a number");
+            self.model.wait_for_request("the turn", |r| r.has_user(&shell));
+            Tree::of(&self.cli).find("until [ -e");
+            if dies {
+                self.cli.kill_daemon();
+                self.cli.serve();
+            } else {
+                let said = self.cli.ok(&["restart"]);
+                assert!(said.ends_with(", 1 session kept\n"), "{said}");
+            }
+            assert_eq!(self.cli.show(NAME)["state"], "working");
+            self.open_gate();
+            let answer = self.answer(drowse_messages::MessageId(message));
+            assert!(answer.contains(&format!("through {turn}")), "{answer}");
+            let next = turn + 1;
+            let said = self.cli.say(NAME, "MOCK:say next");
+            assert_eq!(said, format!("SAID next (user turns seen: {next})\n"));
+            assert_eq!(self.cli.agent(NAME), agent);
+            self.close_gate();
+        }
+        assert_eq!(self.cli.show(NAME)["conversation"], before["conversation"]);
+    }
+
+    /// The answer of a message that has to be answered.
+    #[track_caller]
+    fn answer(&self, message: drowse_messages::MessageId) -> String {
+        let saved = wait_until("the fate of a message", REAL_CEILING, || {
+            let saved = self.cli.client(async |client| client.message(message).await);
+            saved.state.is_final().then_some(saved)
+        });
+        assert_eq!(saved.state, drowse_messages::MessageState::Answered, "{saved:?}");
+        saved.answer
+    }
+
+    /// The next such loop waits again.
+    fn close_gate(&self) {
+        std::fs::remove_file(self.agent.work().join("gate")).expect("it is open");
     }
 
     /// Lets that loop end.

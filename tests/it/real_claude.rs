@@ -247,8 +247,8 @@ fn claude_is_stopped_and_interrupted_in_a_turn() {
     assert_eq!(cli.run(&["release", NAME]).code, Some(6));
 }
 
-/// Behaviours 83, 84, 86, 87: a turn ends with the daemon, in order or killed, and nothing of its
-/// tree outlives it; the next daemon starts nothing by itself and knows the conversation.
+/// Behaviours 83, 84, 87: a turn ends with a daemon that is told to end, and nothing of its tree
+/// outlives it; the next daemon starts nothing by itself and knows the conversation.
 #[test]
 fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     let test = "a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not";
@@ -258,33 +258,60 @@ fn a_turn_of_claude_ends_with_the_daemon_and_the_conversation_does_not() {
     stage.cli.open(NAME, &[]);
     stage.cli.say(NAME, "MOCK:say one");
     let before = stage.cli.show(NAME);
-    // A daemon that ends in order interrupts the turn first; a killed one leaves it unknown.
-    for (in_order, state, next) in [
-        (true, "released", "MOCK:say two"),
-        (false, "interrupted", "MOCK:say three"),
-    ] {
-        let task = format!("MOCK:bg {}", stage.until_gate());
-        stage.cli.say(NAME, &task);
-        let mut saying = stage.cli.saying(NAME, "MOCK:slow 60");
-        saying.wait_for("a piece of the answer", is("output"));
-        let tree = Tree::of(&stage.cli);
-        tree.find("until [ -e");
-        if in_order {
-            stage.cli.end_daemon();
-        } else {
-            stage.cli.kill_daemon();
-        }
-        tree.wait_gone();
-        assert_ne!(saying.wait_exit().code(), Some(0));
-        stage.cli.serve();
-        let asleep = stage.cli.show(NAME);
-        assert_eq!(asleep["state"], state);
-        assert_eq!(asleep["awake"], Value::Null, "nothing starts by itself");
-        stage.cli.say(NAME, next);
-        stage.assert_history(next, &["MOCK:say one", "MOCK:bg until", "MOCK:slow 60"]);
-    }
+    let task = format!("MOCK:bg {}", stage.until_gate());
+    stage.cli.say(NAME, &task);
+    let mut saying = stage.cli.saying(NAME, "MOCK:slow 60");
+    saying.wait_for("a piece of the answer", is("output"));
+    let tree = Tree::of(&stage.cli);
+    tree.find("until [ -e");
+    // It interrupts the turn first.
+    stage.cli.end_daemon();
+    tree.wait_gone();
+    assert_ne!(saying.wait_exit().code(), Some(0));
+    stage.cli.serve();
+    let asleep = stage.cli.show(NAME);
+    assert_eq!(asleep["state"], "released");
+    assert_eq!(asleep["awake"], Value::Null, "nothing starts by itself");
+    let next = "MOCK:say two";
+    stage.cli.say(NAME, next);
+    stage.assert_history(next, &["MOCK:say one", "MOCK:bg until", "MOCK:slow 60"]);
     let after = stage.cli.show(NAME);
     assert_eq!(after["conversation"], before["conversation"]);
+}
+
+/// Behaviours 83 to 86, D41: Claude works on while its daemon dies, and while it is replaced.
+#[test]
+fn claude_outlives_its_daemon() {
+    let test = "claude_outlives_its_daemon";
+    if let Some(mut stage) = Stage::set(test, RealAgent::claude, None) {
+        stage.assert_outlives_the_daemon();
+    }
+}
+
+/// D16, D41: what Claude asked before its daemon died can be answered after.
+#[test]
+fn what_claude_asks_outlives_its_daemon() {
+    let test = "what_claude_asks_outlives_its_daemon";
+    let Some(mut stage) = Stage::set(test, RealAgent::claude, None) else {
+        return;
+    };
+    stage.cli.open(NAME, &["--permission-mode", "manual"]);
+    stage.cli.say(NAME, "MOCK:say one");
+    let agent = stage.cli.agent(NAME);
+    let prompt = "MOCK:bash touch asked; echo allowed";
+    stage.cli.ok(&["send", NAME, prompt, "--no-wait"]);
+    stage.cli.wait_state(NAME, "needs_you");
+    stage.cli.kill_daemon();
+    stage.cli.serve();
+    let shown = stage.cli.wait_state(NAME, "needs_you");
+    let asks = shown["awake"]["asks"].as_array().expect("it asks").clone();
+    assert_eq!(asks.len(), 1, "{shown}");
+    let ask = asks[0]["id"].as_str().expect("it has an id").to_owned();
+    let allow = Answer::Allow;
+    stage.cli.client(async |client| client.answer(NAME, &ask, allow).await);
+    stage.cli.wait_state(NAME, "resting");
+    assert!(stage.agent.work().join("asked").exists());
+    assert_eq!(stage.cli.agent(NAME), agent);
 }
 
 /// Behaviour 77: a conversation that is gone is said to be, the message waits, and only an order

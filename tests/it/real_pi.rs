@@ -164,3 +164,12 @@ fn a_conversation_that_pi_lost_is_never_replaced_in_silence() {
         stage.assert_lost_conversation(".pi/agent/sessions");
     }
 }
+
+/// Behaviours 83 to 86, D41: Pi works on while its daemon dies, and while it is replaced.
+#[test]
+fn pi_outlives_its_daemon() {
+    let test = "pi_outlives_its_daemon";
+    if let Some(mut stage) = Stage::set(test, RealAgent::pi, None) {
+        stage.assert_outlives_the_daemon();
+    }
+}

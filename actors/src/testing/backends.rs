@@ -127,6 +127,15 @@ impl FakeBackends {
         self.trees.fell(keeper, status);
     }
 
+    /// It is gone, and nobody was there to hear of it.
+    ///
+    /// # Panics
+    /// When the session was never launched.
+    pub fn vanish(&self, session: SessionId) {
+        self.agent(session);
+        self.agents.borrow_mut().remove(&session);
+    }
+
     /// Its newest launch.
     ///
     /// # Panics

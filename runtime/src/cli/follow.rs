@@ -6,6 +6,7 @@ use drowse_client::{Client, EventStream, EventsQuery};
 use drowse_messages::{Event, SessionEvent};
 use tokio::time::timeout;
 
+use crate::cli::again::of_next_daemon;
 use crate::cli::args::{EventsArgs, LogsArgs};
 use crate::cli::console::Console;
 use crate::cli::failure::Failure;
@@ -44,36 +45,49 @@ pub(crate) async fn events(
         }
         (session, follow) => {
             let session = session.clone();
-            let with_session = session.is_none();
-            let after = if follow { None } else { Some(0) };
-            let events = client.events(&EventsQuery { session, after }).await?;
             if follow {
-                live(events, with_session, console).await
-            } else {
-                kept(events, console).await
+                return live(client, session, console).await;
             }
+            let after = Some(0);
+            let events = client.events(&EventsQuery { session, after }).await?;
+            kept(events, console).await
         }
     }
 }
 
-/// Until Ctrl-C, or the daemon's end.
+/// Until Ctrl-C, or the end of the last daemon.
 async fn live(
-    mut events: EventStream,
-    with_session: bool,
+    client: &Client,
+    session: Option<String>,
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
+    let with_session = session.is_none();
+    let mut query = EventsQuery {
+        session,
+        after: None,
+    };
+    let mut events = client.events(&query).await?;
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
-        tokio::select! {
-            event = events.next() => {
-                let Some(event) = event? else {
-                    return Err(Failure::new(Exit::NoDaemon, "the daemon ended"));
-                };
+        let event = tokio::select! {
+            event = events.next() => event,
+            _ = &mut interrupt => return Ok(Exit::Interrupted),
+        };
+        if let Ok(Some(event)) = event {
+            // The next daemon begins with how things stand, too.
+            if query.after.is_none() || !matches!(event.what, SessionEvent::Snapshot { .. }) {
                 print(&event, with_session, console)?;
                 console.out.flush()?;
             }
-            _ = &mut interrupt => return Ok(Exit::Interrupted),
+            query.after = query.after.max(Some(event.seq));
+            continue;
         }
+        let back = tokio::select! {
+            back = of_next_daemon(async || client.events(&query).await) => back,
+            _ = &mut interrupt => return Ok(Exit::Interrupted),
+        };
+        let ended = || Failure::new(Exit::NoDaemon, "the daemon ended");
+        events = back.ok_or_else(ended)?;
     }
 }
 

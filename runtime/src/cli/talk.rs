@@ -10,6 +10,7 @@ use drowse_client::{Client, ClientError, EventStream};
 use drowse_messages::{Event, MessageId, MessageState, Reason, SessionEvent};
 
 use crate::chain::chain;
+use crate::cli::again::of_next_daemon;
 use crate::cli::args::SendArgs;
 use crate::cli::ask::Asking;
 use crate::cli::console::Console;
@@ -114,26 +115,59 @@ pub(crate) async fn until_answered(
     follow(client, saying, events, console).await
 }
 
+/// What came next of a message.
+enum Next {
+    Event(Event),
+    /// The stream broke off, for this reason.
+    Broke(String),
+    /// The next daemon goes on with it.
+    Back(EventStream),
+    /// There is no next daemon.
+    Gone(String),
+}
+
+/// Of a stream, or, since it broke off, of the next daemon: the same key is the same message.
+async fn next(events: &mut Result<EventStream, String>, client: &Client, saying: &Saying) -> Next {
+    match events {
+        Ok(stream) => match stream.next().await {
+            Ok(Some(event)) => Next::Event(event),
+            Ok(None) => Next::Broke("the daemon ended".to_owned()),
+            Err(error) => Next::Broke(chain(&error)),
+        },
+        Err(why) => {
+            let Saying { session, text, key } = saying;
+            let ask = async || client.send_streaming(session, text, Some(key)).await;
+            let back = of_next_daemon(ask).await;
+            back.map_or_else(|| Next::Gone(why.clone()), Next::Back)
+        }
+    }
+}
+
 async fn follow(
     client: &Client,
     saying: &Saying,
-    mut events: EventStream,
+    events: EventStream,
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
+    let mut events = Ok(events);
     let mut answer = Answer::default();
     let mut asking = Asking::new(&saying.session, console.can_ask);
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         tokio::select! {
-            event = events.next() => match event {
-                Ok(Some(event)) => {
+            next = next(&mut events, client, saying) => match next {
+                Next::Event(event) => {
                     if let Some(exit) = answer.take(&event, console)? {
                         return Ok(exit);
                     }
                     asking.take(&event.what, console)?;
                 }
-                Ok(None) => return Err(answer.broken_off(saying, "the daemon ended")),
-                Err(error) => return Err(answer.broken_off(saying, &chain(&error))),
+                Next::Broke(why) => events = Err(why),
+                Next::Back(stream) => {
+                    answer.missed(console)?;
+                    events = Ok(stream);
+                }
+                Next::Gone(why) => return Err(answer.broken_off(saying, &why)),
             },
             line = asking.line() => asking.answer(client, line, console).await?,
             _ = &mut interrupt => {
@@ -161,6 +195,13 @@ struct Answer {
 }
 
 impl Answer {
+    /// Pieces went by unseen.
+    fn missed(&mut self, console: &mut Console<'_>) -> Result<(), Failure> {
+        self.gap = true;
+        let text = "pieces of the answer were lost; all of it follows at the end";
+        self.aside(text, console)
+    }
+
     /// Shows what an event brings; `Some` when it was the last.
     #[expect(
         clippy::wildcard_enum_match_arm,
@@ -181,13 +222,7 @@ impl Answer {
                 self.message = Some(*message);
                 return Ok(Some(self.ended(*state, text, console)?));
             }
-            SessionEvent::Gap { .. } => {
-                self.gap = true;
-                self.aside(
-                    "pieces of the answer were lost; all of it follows at the end",
-                    console,
-                )?;
-            }
+            SessionEvent::Gap { .. } => self.missed(console)?,
             // What is asked begins a line of its own.
             SessionEvent::Asked { .. } if console.columns.is_some() => self.end_line(console)?,
             SessionEvent::Woken { reason, .. } if !is_expected(*reason) => {

@@ -144,3 +144,54 @@ fn a_drain_of_nobody_is_over_at_once() {
     let (_, fx) = serving(1).step(Input::Drain);
     assert_eq!(fx, [Effect::Drained]);
 }
+
+/// F 88: a daemon that is to be replaced takes nothing new, starts nothing, and is done when each
+/// session that is left can be left as it is.
+#[test]
+fn a_suspension_ends_when_every_session_can_be_left() {
+    let (registry, fx) = with_one().step(Input::Suspend);
+    assert_eq!(fx, [Effect::Suspend(id(1))]);
+    assert!(!registry.admits() && !registry.takes_orders());
+    let (registry, fx) = registry.step(Input::AskStart(id(1)));
+    assert_eq!(fx, []);
+    let (registry, fx) = registry.step(Input::Suspend);
+    assert_eq!(fx, [], "a second one joins the first");
+    let (registry, fx) = registry.step(Input::Suspended(id(1)));
+    assert_eq!(fx, [Effect::Suspended]);
+    // What was accepted just before reaches it with the news behind it.
+    let (registry, fx) = registry.step(Input::Arrived(id(1)));
+    assert_eq!(fx[..2], [Effect::Hand(id(1)), Effect::Suspend(id(1))]);
+    let (registry, _) = registry.step(Input::Arrived(id(2)));
+    let (registry, fx) = registry.step(Input::Loaded(id(2)));
+    assert_eq!(fx, [Effect::Hand(id(2)), Effect::Suspend(id(2))]);
+    // One that has nothing to be left goes.
+    let handled = 2;
+    let (registry, _) = registry.step(Input::MaySleep { id: id(2), handled });
+    let gone = Input::Gone {
+        id: id(2),
+        orderly: true,
+    };
+    let (registry, fx) = registry.step(gone);
+    assert_eq!(fx, [Effect::Suspended]);
+    // Told to end after all, it drains.
+    let (_, fx) = registry.step(Input::Drain);
+    assert_eq!(fx, [Effect::ShutDown(id(1))]);
+}
+
+/// A suspension of nobody is over at once.
+#[test]
+fn a_suspension_of_nobody_is_over_at_once() {
+    let (_, fx) = serving(1).step(Input::Suspend);
+    assert_eq!(fx, [Effect::Suspended]);
+}
+
+/// D41: a session that was taken over has an actor, which is told; it may leave like any.
+#[test]
+fn an_adopted_session_is_here() {
+    let (registry, fx) = Registry::new(1).step(Input::Adopted(id(1)));
+    assert_eq!(fx, [Effect::Hand(id(1))]);
+    let (registry, fx) = registry.step(Input::Recovered);
+    assert_eq!(fx, []);
+    let (_, fx) = registry.step(may_sleep(1));
+    assert_eq!(fx, [Effect::LetGo(id(1))]);
+}
