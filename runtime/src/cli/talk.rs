@@ -199,7 +199,7 @@ impl Answer {
     fn missed(&mut self, console: &mut Console<'_>) -> Result<(), Failure> {
         self.gap = true;
         let text = "pieces of the answer were lost; all of it follows at the end";
-        self.aside(text, console)
+        Ok(self.aside(text, console)?)
     }
 
     /// Shows what an event brings; `Some` when it was the last.
