@@ -191,20 +191,31 @@ fn a_process_is_kept_by_hand() {
     daemon.wait_gone(&id);
 }
 
-/// What is kept for a time ends with it, though its session sleeps.
+/// What is kept for a time ends with it, though its session sleeps. The time is given once it
+/// sleeps: a slow machine must not spend it before.
 #[test]
 fn a_time_to_live_ends_a_kept_process() {
     let daemon = daemon!("keep-ttl").start();
     let id = daemon.open("fake");
-    daemon.say(&id, "FAKE:spawn server:0");
-    let (server, _) = children(&daemon, 1)[0];
-    ran(&daemon, &["keep", &server.pid.to_string(), "--ttl", "2s"]);
+    daemon.say(&id, "FAKE:spawn server:0\nFAKE:spawn server:0");
+    let all = children(&daemon, 2);
+    let pids: Vec<String> = all.iter().map(|(it, _)| it.pid.to_string()).collect();
+    for pid in &pids {
+        ran(&daemon, &["keep", pid]);
+    }
     daemon.wait_state(&id, SessionState::Released);
-    assert!(server.is_alive());
-    server.wait_gone();
-    let by_rule =
-        |event: &SessionEvent| matches!(event, SessionEvent::KeptEnded { by: Who::Rule, .. });
-    daemon.wait_event(&id, "the end of what was kept", 1, by_rule);
+    let (short, long) = (&all[0].0, &all[1].0);
+    assert!(short.is_alive() && long.is_alive());
+    let by_rule = |event: &SessionEvent| {
+        matches!(event, SessionEvent::KeptEnded { by: Who::Rule, .. })
+    };
+    // The first one ends alone, though both have one keeper.
+    for (nth, process) in [(1, short), (2, long)] {
+        ran(&daemon, &["keep", &process.pid.to_string(), "--ttl", "100ms"]);
+        process.wait_gone();
+        daemon.wait_event(&id, "the end of what was kept", nth, by_rule);
+        assert_eq!(long.is_alive(), nth == 1);
+    }
     assert_eq!(daemon.report(&id).state, SessionState::Released);
     assert!(kept_pids(&daemon).is_empty());
     daemon.wait_gone(&id);
@@ -256,6 +267,28 @@ fn the_next_daemon_can_end_what_is_kept() {
     let (id, server) = released(&daemon, port);
     daemon.kill9();
     daemon.restart();
+    ran(&daemon, &["stop", "--all", &id]);
+    assert!(!server.is_alive() && is_free(port));
+    daemon.wait_gone(&id);
+}
+
+/// A restart on purpose leaves what is kept alone, also while its session is awake.
+#[test]
+fn what_is_kept_outlives_a_restart() {
+    let port = own_port(0);
+    let daemon = daemon!("keep-restart")
+        .env("DROWSE_SESSION__KEEP", &rule(port))
+        .start();
+    let (id, server) = released(&daemon, port);
+    for text in ["FAKE:say awake", "FAKE:say again"] {
+        daemon.say(&id, text);
+        ran(&daemon, &["restart"]);
+        wait_until("what is kept to be listed", CEILING, || {
+            (kept_pids(&daemon) == [server.pid]).then_some(())
+        });
+        assert!(is_listening(port));
+        daemon.wait_state(&id, SessionState::Released);
+    }
     ran(&daemon, &["stop", "--all", &id]);
     assert!(!server.is_alive() && is_free(port));
     daemon.wait_gone(&id);

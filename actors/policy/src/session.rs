@@ -9,13 +9,14 @@
 //! ```
 //!
 //! Fed by the session actor. The idle rule is in `idle.rs`, the ladder of a teardown in
-//! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs`, starts and their back-off in `starting.rs`, a
-//! running turn in `turn.rs`, a session without one in `resting.rs`, what a live agent says
-//! besides in `live.rs`, a session without a process in `asleep.rs`, what people ask for in
-//! `orders.rs`, what passes from one daemon to the next in `adopt.rs`.
+//! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
+//! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
+//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, a session
+//! without a process in `asleep.rs`, what people ask for in `orders.rs`, what is written down in
+//! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
-//! Invariants: at most one process tree exists for a session, and no start is asked for before
-//! the former tree was verified empty; a message leaves the inbox only to be delivered or
+//! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
+//! and no start is asked for before the former tree was verified to hold nothing else; a message leaves the inbox only to be delivered or
 //! cancelled; facts of an older launch change nothing but a counter.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,7 @@ mod kept_tree;
 mod live;
 mod orders;
 mod purpose;
+mod record;
 mod report;
 mod resting;
 mod starting;
@@ -375,30 +377,6 @@ impl Session {
         } else if self.is_asleep() && self.common.suspended {
             // What it keeps is watched, also while it sleeps; from now on by the next daemon.
             fx.push(Effect::Suspended);
-        }
-    }
-
-    /// Compares without copying: this runs for every line an agent says.
-    fn is_saved(&self, state: SessionState) -> bool {
-        let (saved, common) = (&self.saved, &self.common);
-        saved.state == state
-            && saved.incarnation == common.incarnation
-            && saved.running.as_ref() == self.running()
-            && saved.conversation == common.conversation
-            && saved.end == common.end
-            && saved.last_error == common.last_error
-            && common.keep.is_saved(&saved.keeping)
-    }
-
-    fn progress(&self, state: SessionState) -> Progress {
-        Progress {
-            state,
-            incarnation: self.common.incarnation,
-            running: self.running().cloned(),
-            conversation: self.common.conversation.clone(),
-            end: self.common.end.clone(),
-            last_error: self.common.last_error.clone(),
-            keeping: self.common.keep.keeping(),
         }
     }
 

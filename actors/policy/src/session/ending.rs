@@ -12,9 +12,9 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, KeepRule,
-    MessageId, MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep,
-    Running, SessionEvent, Survivor,
+    AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, MessageId,
+    MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep, Running,
+    SessionEvent, Survivor,
 };
 
 use self::found::Found;
@@ -25,6 +25,7 @@ use super::{Cx, Phase, keep, orders};
 use crate::effect::{BackendOrder, Effect, Input};
 
 mod found;
+mod kept;
 
 /// How long a teardown waits for its snapshot. 5 s: measuring memory is slow on a busy machine,
 /// and a snapshot that never comes must not keep a process alive.
@@ -74,6 +75,8 @@ pub(super) struct Ending {
     stderr_tail: String,
     /// What is kept of it; `None` until a snapshot said what there is.
     kept: Option<Vec<ProcReport>>,
+    /// The snapshot was asked for a second time.
+    looked_again: bool,
 }
 
 impl Ending {
@@ -130,6 +133,7 @@ impl Ending {
             survivors: Vec::new(),
             stderr_tail: String::new(),
             kept: None,
+            looked_again: false,
         });
         ending.reap(Rung::Snapshot, ReapStep::Snapshot, SNAPSHOT_MAX, cx);
         ending
@@ -275,6 +279,7 @@ impl Ending {
         let late = cx.now >= self.until;
         let gone = self.is_told();
         match self.rung {
+            Rung::Snapshot if self.must_look_again(cx) => self.look_again(cx),
             Rung::Snapshot => self.after_snapshot(cx),
             Rung::Interrupt if gone => self.terminate(cx),
             Rung::Interrupt => {
@@ -351,48 +356,6 @@ impl Ending {
             keep: self.spared(cx),
             step,
         }));
-    }
-
-    /// What this rung leaves alone.
-    fn spared(&self, cx: &Cx<'_>) -> Vec<KeepRule> {
-        match &self.kept {
-            _ if !self.purpose.keeps() || !keep::has_room(cx.common) => Vec::new(),
-            Some(known) => keep::processes(known),
-            None => keep::rules(cx.common),
-        }
-    }
-
-    /// Takes note of what is kept. A step that failed names nobody, and proves nothing.
-    fn note_kept(&mut self, report: &ReapReport) {
-        let says = !report.kept.is_empty() || !report.processes.is_empty() || report.empty;
-        if !says {
-            return;
-        }
-        let before = self.kept.take().unwrap_or_default();
-        if !self.purpose.keeps() && report.kept.is_empty() {
-            self.processes.note(&before);
-        }
-        // Only the snapshot has looked for ports.
-        let known = |now: &ProcReport| before.iter().find(|it| it.identity == now.identity);
-        let kept = report
-            .kept
-            .iter()
-            .map(|now| known(now).unwrap_or(now).clone());
-        self.kept = Some(kept.collect());
-    }
-
-    /// What was left alone is to be kept no more: it is ended like the rest.
-    fn goes_back_for_kept(&mut self, cx: &mut Cx<'_>) -> bool {
-        if self.purpose.keeps() {
-            return false;
-        }
-        let kept = self.kept.take().unwrap_or_default();
-        if !kept.is_empty() {
-            self.processes.note(&kept);
-            self.emptied = false;
-            self.terminate(cx);
-        }
-        !kept.is_empty()
     }
 
     fn on_report(mut self: Box<Self>, report: &ReapReport, cx: &mut Cx<'_>) -> Phase {
@@ -473,13 +436,6 @@ impl Ending {
     /// A keeper says how the agent ended before it says that nothing is left.
     fn is_told(&self) -> bool {
         self.exited || self.emptied
-    }
-
-    /// Those that others may miss: they listened, and are no part of the agent itself.
-    fn servers(&self, ended: &[ProcReport]) -> Vec<ProcReport> {
-        let agent = self.running.agent.process;
-        let is_server = |it: &&ProcReport| !it.listens.is_empty() && it.identity != agent;
-        ended.iter().filter(is_server).cloned().collect()
     }
 
     /// All that can be known of the end is known.
