@@ -98,6 +98,14 @@ struct Live {
     told: mpsc::Sender<Told>,
 }
 
+/// A backend that was taken over, until its session follows it.
+#[derive(Debug)]
+struct Parked {
+    taken: Taken,
+    protocol: Name,
+    redactor: Redactor,
+}
+
 /// The backends of one daemon.
 #[derive(Debug)]
 pub(crate) struct LocalBackends {
@@ -106,7 +114,7 @@ pub(crate) struct LocalBackends {
     live: Rc<RefCell<BTreeMap<SessionId, Live>>>,
     retired: Retired,
     /// Taken over and not followed yet.
-    taken: Rc<RefCell<BTreeMap<SessionId, (Taken, Redactor, Name)>>>,
+    taken: Rc<RefCell<BTreeMap<SessionId, Parked>>>,
     /// The daemon ends on purpose, and its agents with it.
     ending: Rc<Cell<bool>>,
 }
@@ -137,13 +145,13 @@ impl LocalBackends {
         inbox
     }
 
-    fn ties(&self, launch: Launched, facts: Recipient<Facts>) -> Ties {
-        let Launched {
-            session,
-            incarnation,
-            protocol,
-            redactor,
-        } = launch;
+    fn ties(
+        &self,
+        (session, incarnation): (SessionId, Incarnation),
+        protocol: Name,
+        redactor: Redactor,
+        facts: Recipient<Facts>,
+    ) -> Ties {
         Ties {
             session,
             incarnation,
@@ -204,27 +212,14 @@ impl LocalBackends {
     }
 }
 
-/// Who a link is for.
-struct Launched {
-    session: SessionId,
-    incarnation: Incarnation,
-    protocol: Name,
-    redactor: Redactor,
-}
-
 impl Backends for LocalBackends {
     fn launch(&self, launch: Launch, facts: Recipient<Facts>) {
         let (session, incarnation) = (launch.session, launch.incarnation);
         let inbox = self.enlist(session, incarnation);
-        let ties = self.ties(
-            Launched {
-                session,
-                incarnation,
-                protocol: launch.recipe.protocol.clone(),
-                redactor: Redactor::for_recipe(&launch.recipe),
-            },
-            facts,
-        );
+        let recipe = &launch.recipe;
+        let redactor = Redactor::for_recipe(recipe);
+        let whose = (session, incarnation);
+        let ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
         let shared = self.shared.clone();
         self.run(session, incarnation, ties.facts.clone(), async move {
             match prepare(&shared, &launch) {
@@ -262,29 +257,28 @@ impl Backends for LocalBackends {
         let (shared, all) = (self.shared.clone(), self.taken.clone());
         Box::pin(async move {
             let (taken, adopted) = Taken::over(&shared, &left).await?;
-            let redactor = Redactor::for_recipe(&left.recipe);
-            let protocol = left.recipe.protocol;
-            all.borrow_mut()
-                .insert(left.session, (taken, redactor, protocol));
+            let parked = Parked {
+                taken,
+                redactor: Redactor::for_recipe(&left.recipe),
+                protocol: left.recipe.protocol,
+            };
+            all.borrow_mut().insert(left.session, parked);
             Ok(adopted)
         })
     }
 
     fn follow(&self, session: SessionId, incarnation: Incarnation, facts: Recipient<Facts>) {
-        let taken = self.taken.borrow_mut().remove(&session);
-        let Some((taken, redactor, protocol)) = taken else {
+        let parked = self.taken.borrow_mut().remove(&session);
+        let Some(Parked {
+            taken,
+            protocol,
+            redactor,
+        }) = parked
+        else {
             return;
         };
         let inbox = self.enlist(session, incarnation);
-        let ties = self.ties(
-            Launched {
-                session,
-                incarnation,
-                protocol,
-                redactor,
-            },
-            facts.clone(),
-        );
+        let ties = self.ties((session, incarnation), protocol, redactor, facts.clone());
         let shared = self.shared.clone();
         self.run(session, incarnation, facts, async move {
             taken.follow(ties).serve(&shared, inbox).await

@@ -457,7 +457,7 @@ impl Restarts {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn check(&self) -> Result<Restarting, Refusal> {

@@ -6,9 +6,7 @@ use drowse_tests::agents::{Missing, RealAgent, or_not_run};
 use drowse_tests::cli::{Cli, REAL_CEILING, is};
 use drowse_tests::process::command_line;
 use drowse_tests::wait::say_aloud;
-use drowse_tests::{
-    CEILING, MockModel, PipedAgent, ProcIdentity, TreeGuard, scaled, wait_until,
-};
+use drowse_tests::{CEILING, MockModel, PipedAgent, ProcIdentity, TreeGuard, scaled, wait_until};
 use serde_json::Value;
 
 /// The program under test.
@@ -109,7 +107,8 @@ impl Stage {
             let shell = format!("MOCK:bash {}; echo through {turn}", self.until_gate());
             let sent = self.cli.json(&["send", NAME, &shell, "--no-wait"]);
             let message = sent["message"].as_u64().expect("a message has a number");
-            self.model.wait_for_request("the turn", |r| r.has_user(&shell));
+            self.model
+                .wait_for_request("the turn", |r| r.has_user(&shell));
             Tree::of(&self.cli).find("until [ -e");
             if dies {
                 self.cli.kill_daemon();
@@ -135,10 +134,16 @@ impl Stage {
     #[track_caller]
     fn answer(&self, message: drowse_messages::MessageId) -> String {
         let saved = wait_until("the fate of a message", REAL_CEILING, || {
-            let saved = self.cli.client(async |client| client.message(message).await);
+            let saved = self
+                .cli
+                .client(async |client| client.message(message).await);
             saved.state.is_final().then_some(saved)
         });
-        assert_eq!(saved.state, drowse_messages::MessageState::Answered, "{saved:?}");
+        assert_eq!(
+            saved.state,
+            drowse_messages::MessageState::Answered,
+            "{saved:?}"
+        );
         saved.answer
     }
 

@@ -308,7 +308,9 @@ fn what_claude_asks_outlives_its_daemon() {
     assert_eq!(asks.len(), 1, "{shown}");
     let ask = asks[0]["id"].as_str().expect("it has an id").to_owned();
     let allow = Answer::Allow;
-    stage.cli.client(async |client| client.answer(NAME, &ask, allow).await);
+    stage
+        .cli
+        .client(async |client| client.answer(NAME, &ask, allow).await);
     stage.cli.wait_state(NAME, "resting");
     assert!(stage.agent.work().join("asked").exists());
     assert_eq!(stage.cli.agent(NAME), agent);

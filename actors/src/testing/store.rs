@@ -156,9 +156,12 @@ impl Shelf {
             }
         }
         if let Some(saved) = self.sessions.get_mut(&id) {
-            saved.progress.state = match saved.progress.state {
-                SessionState::Working | SessionState::NeedsYou => SessionState::Interrupted,
-                _ => SessionState::Released,
+            let was = saved.progress.state;
+            let mid_turn = matches!(was, SessionState::Working | SessionState::NeedsYou);
+            saved.progress.state = if mid_turn {
+                SessionState::Interrupted
+            } else {
+                SessionState::Released
             };
         }
     }

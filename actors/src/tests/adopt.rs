@@ -79,7 +79,10 @@ fn a_suspended_daemon_leaves_everything_to_the_next() {
         let daemon = &world.daemon;
         let refused = Refusal::Draining;
         assert_eq!(daemon.open(open(3)).await.unwrap_err(), refused);
-        assert_eq!(daemon.send(working, message("x")).await, Err(refused.clone()));
+        assert_eq!(
+            daemon.send(working, message("x")).await,
+            Err(refused.clone())
+        );
         for order in [wake(), stop(StopHow::Stop), Order::Interrupt(interrupt())] {
             assert_eq!(daemon.order(working, order).await, Err(refused.clone()));
         }

@@ -15,9 +15,7 @@ const RETURN_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Asks until the next daemon answers; `None`: none came in time.
-pub(crate) async fn of_next_daemon<T>(
-    ask: impl AsyncFn() -> Result<T, ClientError>,
-) -> Option<T> {
+pub(crate) async fn of_next_daemon<T>(ask: impl AsyncFn() -> Result<T, ClientError>) -> Option<T> {
     let begun = Instant::now();
     while begun.elapsed() < RETURN_MAX {
         if let Ok(answer) = ask().await {

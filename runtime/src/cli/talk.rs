@@ -196,7 +196,7 @@ struct Answer {
 
 impl Answer {
     /// Pieces went by unseen.
-    fn missed(&mut self, console: &mut Console<'_>) -> Result<(), Failure> {
+    fn missed(&mut self, console: &mut Console<'_>) -> io::Result<()> {
         self.gap = true;
         let text = "pieces of the answer were lost; all of it follows at the end";
         Ok(self.aside(text, console)?)

@@ -109,11 +109,12 @@ fn put_one_at_rest(conn: &Connection, id: i64, now: WallTime) -> Result<(), Faul
             "SELECT state, incarnation > 0, running IS NOT NULL FROM sessions WHERE id = ?1",
         )?
         .query_row([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let mid_turn = match state_of(&state)? {
-        SessionState::Working | SessionState::NeedsYou => true,
-        state if at_rest(state) && in_flight == 0 => return Ok(()),
-        _ => in_flight > 0,
-    };
+    let state = state_of(&state)?;
+    if at_rest(state) && in_flight == 0 {
+        return Ok(());
+    }
+    let was_working = matches!(state, SessionState::Working | SessionState::NeedsYou);
+    let mid_turn = was_working || in_flight > 0;
     let state = if mid_turn {
         SessionState::Interrupted
     } else if launched || running {

@@ -35,13 +35,7 @@ fn everything_is_put_at_rest_once() {
     }
     drop(store);
     let store = open(folder.path());
-    let found = wait(store.recover()).unwrap();
-    let adoptable: Vec<SessionId> = found.adoptable.into_iter().map(|(id, _)| id).collect();
-    assert_eq!(adoptable, [id(3), id(4), id(5), id(6)]);
-    for (number, was) in (3..).zip([S::Working, S::NeedsYou, S::Waiting, S::Resting]) {
-        let row = wait(store.load(id(number))).unwrap();
-        assert_eq!(row.progress.state, was, "as it was left");
-    }
+    let adoptable = what_runs_is_left(&store);
     let first = wait(store.put_at_rest(adoptable)).unwrap();
     let rows = |store: &SqliteStore| -> Vec<_> {
         (1..=12)
@@ -84,6 +78,19 @@ fn everything_is_put_at_rest_once() {
         4,
         "until it is saved without"
     );
+}
+
+/// Sessions 3 to 6 run, and stay as they were left.
+fn what_runs_is_left(store: &SqliteStore) -> Vec<SessionId> {
+    use SessionState as S;
+    let found = wait(store.recover()).unwrap();
+    let adoptable: Vec<SessionId> = found.adoptable.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(adoptable, [id(3), id(4), id(5), id(6)]);
+    for (number, was) in (3..).zip([S::Working, S::NeedsYou, S::Waiting, S::Resting]) {
+        let row = wait(store.load(id(number))).unwrap();
+        assert_eq!(row.progress.state, was, "as it was left");
+    }
+    adoptable
 }
 
 /// A message in flight becomes `unknown` and its session `interrupted`, whatever its row says;
