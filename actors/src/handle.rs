@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, MessageId, OpenSession, Order,
-    Refusal, Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
+    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession,
+    Order, Refusal, Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
     StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -33,8 +33,11 @@ use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
 pub struct Daemon {
     handle: DaemonHandle,
     ports: Ports,
-    queued: Vec<SessionId>,
+    /// Sessions with messages that wait, and such as keep something.
+    wanted: Vec<SessionId>,
     left_running: Vec<SessionId>,
+    /// What sessions keep of ended backends.
+    keeping: Vec<(SessionId, Vec<Kept>)>,
     /// Keepers that were taken over.
     adopted: Vec<BootedIdentity>,
     restarts: Option<mpsc::Receiver<RestartAsked>>,
@@ -92,11 +95,14 @@ impl Daemon {
             .into_iter()
             .map(|(id, _)| id)
             .collect();
+        let mut wanted = recovered.queued;
+        wanted.extend(recovered.keeping.iter().map(|(id, _)| *id));
         Self {
             handle,
             ports,
-            queued: recovered.queued,
+            wanted,
             left_running,
+            keeping: recovered.keeping,
             adopted,
             restarts: Some(asked),
         }
@@ -126,10 +132,15 @@ impl Daemon {
                 Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
             }
         }
-        for found in backends.end_strays().await {
+        let kept = self.keeping.iter();
+        let kept = kept.flat_map(|(id, all)| all.iter().map(|kept| (*id, kept)));
+        let launches = kept.clone().map(|(id, kept)| (id, kept.incarnation));
+        for found in backends.end_strays(launches.collect()).await {
             tracing::warn!("left behind by an earlier daemon: {found}");
         }
-        for found in trees.sweep(self.adopted.clone()).await {
+        let retired = kept.map(|(_, kept)| kept.running.keeper.clone());
+        let known = self.adopted.iter().cloned().chain(retired);
+        for found in trees.sweep(known.collect()).await {
             tracing::warn!("left behind by an earlier daemon: {found}");
         }
     }
@@ -143,7 +154,7 @@ impl Daemon {
     /// Takes requests, and delivers the messages that were accepted by an earlier daemon.
     pub fn serve(self) {
         self.handle.registry.do_send(Serve {
-            queued: self.queued,
+            wanted: self.wanted,
         });
     }
 }
@@ -152,7 +163,7 @@ impl Daemon {
 #[derive(Clone, Debug)]
 pub struct DaemonHandle {
     registry: Addr<RegistryActor>,
-    status: Addr<StatusActor>,
+    pub(crate) status: Addr<StatusActor>,
     bus: Addr<BusActor>,
     store: Arc<dyn Store>,
     holds: Arc<AtomicU64>,
@@ -365,7 +376,7 @@ impl DaemonHandle {
     }
 }
 
-fn flat<T>(answer: Result<Result<T, Refusal>, MailboxError>) -> Result<T, Refusal> {
+pub(crate) fn flat<T>(answer: Result<Result<T, Refusal>, MailboxError>) -> Result<T, Refusal> {
     // The core actors outlive everything but the daemon's end.
     answer.unwrap_or(Err(Refusal::Draining))
 }

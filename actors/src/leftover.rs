@@ -6,8 +6,8 @@
 //! and no message repeated here; the next message to the session wakes it.
 
 use drowse_messages::{
-    EndReport, MessageId, MessageState, Progress, Reason, SavedSession, SessionEvent, SessionId,
-    SessionState, Who,
+    EndReport, Keeping, MessageId, MessageState, Reason, SavedSession, SessionEvent, SessionId,
+    SessionState, WallTime, Who,
 };
 
 use crate::ports::{ProcessTrees, Store, StoreError};
@@ -27,10 +27,10 @@ pub(crate) struct Mourned {
 /// Ends the tree an earlier daemon left running. The store has put the rest in order already.
 pub(crate) async fn end(store: &dyn Store, trees: &dyn ProcessTrees, saved: &SavedSession) {
     end_tree(trees, saved).await;
-    let progress = Progress {
-        running: None,
-        ..saved.progress.clone()
-    };
+    let mut progress = saved.progress.clone();
+    progress.running = None;
+    // What earlier backends left is kept; what was asked for in this one is gone with it.
+    progress.keeping.asked.clear();
     store.save(saved.profile.id, progress);
 }
 
@@ -39,11 +39,13 @@ pub(crate) async fn mourn(
     store: &dyn Store,
     trees: &dyn ProcessTrees,
     id: SessionId,
+    at: WallTime,
 ) -> Result<Mourned, StoreError> {
-    let saved = store.load(id).await?;
+    let mut saved = store.load(id).await?;
     end_tree(trees, &saved).await;
     let from = saved.progress.state;
     let mut told = Vec::new();
+    end_kept(store, trees, &mut saved, &mut told).await;
     if !from.is_awake() {
         return Ok(Mourned { state: from, told });
     }
@@ -64,7 +66,7 @@ pub(crate) async fn mourn(
     };
     let mut progress = saved.progress;
     if progress.running.take().is_some() {
-        let end = unseen_end(mid_turn);
+        let end = unseen_end(mid_turn, at);
         told.push(SessionEvent::Released {
             end: Box::new(end.clone()),
         });
@@ -84,6 +86,27 @@ async fn end_tree(trees: &dyn ProcessTrees, saved: &SavedSession) {
     }
 }
 
+/// Nobody watches over what it kept any more.
+async fn end_kept(
+    store: &dyn Store,
+    trees: &dyn ProcessTrees,
+    saved: &mut SavedSession,
+    told: &mut Vec<SessionEvent>,
+) {
+    let keeping = std::mem::take(&mut saved.progress.keeping);
+    for kept in &keeping.kept {
+        let found = trees.end_leftover(kept.running.clone()).await;
+        tracing::warn!(session = %saved.profile.id, "left kept: {found}");
+        told.push(SessionEvent::KeptEnded {
+            processes: kept.processes.clone(),
+            by: Who::Daemon,
+        });
+    }
+    if keeping != Keeping::default() {
+        store.save(saved.profile.id, saved.progress.clone());
+    }
+}
+
 async fn in_flight(store: &dyn Store, id: SessionId) -> Result<Vec<MessageId>, StoreError> {
     let newest = store.messages(id, SEARCHED_MAX).await?;
     let delivered = newest
@@ -93,16 +116,9 @@ async fn in_flight(store: &dyn Store, id: SessionId) -> Result<Vec<MessageId>, S
 }
 
 /// The end of a tree that was not walked before it.
-fn unseen_end(mid_turn: bool) -> EndReport {
+fn unseen_end(mid_turn: bool, at: WallTime) -> EndReport {
     EndReport {
-        reason: Reason::Crashed { status: None },
-        by: Who::Daemon,
         mid_turn,
-        processes: Vec::new(),
-        released_bytes: 0,
-        reaped: Vec::new(),
-        status: None,
-        survivors: Vec::new(),
-        stderr_tail: String::new(),
+        ..EndReport::new(Reason::Crashed { status: None }, Who::Daemon, at)
     }
 }

@@ -4,7 +4,7 @@
 //! Nothing here blocks: an order returns at once, and its answer comes back as a message or
 //! through a [`Pending`] future. Invariant: one port call per policy effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    Accepted, Adopted, BootedIdentity, Conversation, Event, Incarnation, LimitOverrides, Limits,
-    MessageId, MessageState, MonoTime, Name, ProcIdentity, Profile, Progress, ReapReport,
-    ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId, SessionState,
-    Usage, WallTime,
+    Accepted, Adopted, BootedIdentity, Conversation, Event, Incarnation, KeepTarget, Kept,
+    LimitOverrides, Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport,
+    Profile, Progress, ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession,
+    SendMessage, SessionId, SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
@@ -79,6 +79,9 @@ pub trait Backends: fmt::Debug {
     fn launch(&self, launch: Launch, facts: Recipient<Facts>);
     /// Passes an order on. One for a backend that is gone is dropped: its exit was reported.
     fn order(&self, session: SessionId, incarnation: Incarnation, order: BackendOrder);
+    /// Hears of a retired keeper that an earlier daemon left: that it is over is told as
+    /// `KeptEnded`, at once when it is gone already.
+    fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>);
     /// Takes over what an earlier daemon left running. Nothing is heard of it before
     /// [`Backends::follow`]. Otherwise says for people why not; its tree is still to be ended.
     fn adopt(&self, left: Left) -> LocalPending<Result<Adopted, String>>;
@@ -86,8 +89,18 @@ pub trait Backends: fmt::Debug {
     fn follow(&self, session: SessionId, incarnation: Incarnation, facts: Recipient<Facts>);
     /// Has every live backend stop where the next daemon can go on, and lets go of it. Bounded.
     fn suspend(&self) -> LocalPending<()>;
-    /// Has keepers that no session owns end their trees; says for people which. Bounded.
-    fn end_strays(&self) -> LocalPending<Vec<String>>;
+    /// Has keepers that no session owns end their trees, those of `kept` launches left out; says
+    /// for people which. Bounded.
+    fn end_strays(&self, kept: Vec<(SessionId, Incarnation)>) -> LocalPending<Vec<String>>;
+}
+
+/// A process that somebody asked for, and the keeper above it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// One of the keepers that were given.
+    pub keeper: ProcIdentity,
+    /// The process, with the ports it listens on.
+    pub process: ProcReport,
 }
 
 /// Ends and measures process trees, on threads of its own.
@@ -102,6 +115,14 @@ pub trait ProcessTrees: Send + Sync + fmt::Debug {
     /// Ends what an earlier daemon left behind: the tree of this keeper and the keeper, if they
     /// are still the same processes of the same boot. Says for people what was found.
     fn end_leftover(&self, running: Running) -> Pending<String>;
+    /// Finds a process below one of these keepers; otherwise says for people why there is none.
+    fn find(
+        &self,
+        target: KeepTarget,
+        keepers: Vec<ProcIdentity>,
+    ) -> Pending<Result<Found, String>>;
+    /// Those of these processes that still run.
+    fn living(&self, processes: Vec<ProcIdentity>) -> Pending<BTreeSet<ProcIdentity>>;
     /// Ends every process that carries this daemon's marker and stands below none of its keepers.
     fn sweep(&self, keep: Vec<BootedIdentity>) -> Pending<Vec<String>>;
 }
@@ -175,6 +196,8 @@ pub struct Recovered {
     /// put them at rest (`released`, or `interrupted` when a turn was running) and their message
     /// in flight, if any, at `unknown`.
     pub left_running: Vec<(SessionId, Running)>,
+    /// Sessions that keep something of ended backends, and what.
+    pub keeping: Vec<(SessionId, Vec<Kept>)>,
     /// Sessions with queued messages, oldest message first.
     pub queued: Vec<SessionId>,
     /// How many sessions there are in each state.

@@ -76,11 +76,12 @@ pub(crate) struct SuspendAll;
 #[rtype(result = "()")]
 struct LetBackendsGo;
 
-/// Serve, and deliver what was accepted before: these sessions have messages that wait.
+/// Serve, and deliver what was accepted before: these sessions have messages that wait, or keep
+/// processes that are to be watched.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct Serve {
-    pub(crate) queued: Vec<SessionId>,
+    pub(crate) wanted: Vec<SessionId>,
 }
 
 /// The configuration was read again.
@@ -296,7 +297,8 @@ impl RegistryActor {
     fn mourn(&mut self, id: SessionId, ctx: &mut Context<Self>) {
         tracing::error!(session = %id, "the session's actor vanished; ending its processes");
         let Ports { store, trees, .. } = self.ports.clone();
-        let work = async move { leftover::mourn(&*store, &*trees, id).await };
+        let at = self.ports.clock.wall();
+        let work = async move { leftover::mourn(&*store, &*trees, id, at).await };
         ctx.spawn(work.into_actor(self).map(move |mourned, this, ctx| {
             this.tell_mourned(id, mourned);
             this.feed(Input::Mourned(id), None, ctx);
@@ -368,7 +370,7 @@ impl Handler<Serve> for RegistryActor {
             ready: true,
             draining: false,
         });
-        for id in serve.queued {
+        for id in serve.wanted {
             let nudge = Parcel::Input(drowse_messages::IdleTick.into());
             self.feed(Input::Arrived(id), Some(nudge), ctx);
         }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
 use drowse_messages::{
-    Activity, ActivityKind, ChildExited, Delivered, IdleTick, LaunchFailed, Launched, MessageId,
-    MonoTime, Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop, TaskRoster,
-    TreeEmptied,
+    Activity, ActivityKind, ChildExited, Delivered, IdleTick, KeptEnded, LaunchFailed, Launched,
+    MessageId, MonoTime, Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop,
+    TaskRoster, TreeEmptied,
 };
 use drowse_policy::session::{Session, Times};
 use drowse_policy::{Effect, Input, trace};
@@ -121,12 +121,12 @@ impl SessionActor {
 
     /// One step: the only way a session changes. Says how an order was answered.
     fn feed(&mut self, input: &Input, ctx: &mut Context<Self>) -> Result<(), Refusal> {
-        let now = self.ports.clock.now();
+        let (now, wall) = (self.ports.clock.now(), self.ports.clock.wall());
         let session = self
             .session
             .take()
             .expect("the session is present: feed() puts it back");
-        let (session, effects) = session.step(input, now);
+        let (session, effects) = session.at(wall).step(input, now);
         tracing::debug!(session = %self.profile.id, "{}", Line { now, input, effects: &effects });
         let only_output = is_output(input) && effects.len() <= 1;
         self.session = Some(session);
@@ -171,6 +171,7 @@ impl SessionActor {
                 backends.launch(launch, ctx.address().recipient());
             }
             Effect::Tell { incarnation, order } => backends.order(id, incarnation, order),
+            Effect::Watch(kept) => backends.watch(id, *kept, ctx.address().recipient()),
             Effect::Reap(request) => {
                 self.peers.reaper.do_send(Reap {
                     request,
@@ -226,6 +227,7 @@ impl SessionActor {
                 at: now,
                 report,
                 stale_facts,
+                retired: session.retired(),
             });
         }
     }
@@ -378,5 +380,5 @@ macro_rules! facts {
 
 facts! {
     Activity, StatusChanged, TaskRoster, Launched, LaunchFailed, ChildExited, TreeEmptied,
-    Delivered, ReapReport,
+    Delivered, ReapReport, KeptEnded,
 }

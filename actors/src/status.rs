@@ -19,6 +19,10 @@ use crate::bus::{BusActor, GetSubscribers};
 use crate::handle::refusal_of;
 use crate::ports::{Page, Ports};
 
+mod kept;
+
+pub(crate) use kept::{FindKept, GetKept};
+
 /// How the daemon is.
 #[derive(Debug, Message)]
 #[rtype(result = "StatusReport")]
@@ -41,6 +45,8 @@ pub(crate) struct Reported {
     pub(crate) at: MonoTime,
     pub(crate) report: SessionReport,
     pub(crate) stale_facts: u64,
+    /// Keepers above what it keeps.
+    pub(crate) retired: Vec<ProcIdentity>,
 }
 
 /// A session was opened; it sleeps.
@@ -90,6 +96,7 @@ struct Awake {
     at: MonoTime,
     report: SessionReport,
     stale_facts: u64,
+    retired: Vec<ProcIdentity>,
 }
 
 /// See the module.
@@ -235,6 +242,7 @@ impl Handler<GetSession> for StatusActor {
                 Some(mut report) => {
                     let keepers = keeper.map(|keeper| (id, keeper)).into_iter().collect();
                     set_usage(&mut report, &trees.measure(keepers).await);
+                    kept::drop_ended(&*trees, &mut report.kept).await;
                     Ok(report)
                 }
                 None => {
@@ -269,6 +277,7 @@ impl Handler<ListSessions> for StatusActor {
                 awake
                     .iter_mut()
                     .for_each(|report| set_usage(report, &usage));
+                kept::drop_ended_of_all(&*trees, &mut awake).await;
                 sessions = awake;
             }
             let asleep = saved
@@ -293,6 +302,7 @@ impl Handler<Reported> for StatusActor {
             at,
             report,
             stale_facts,
+            retired,
         } = reported;
         if !self.forgotten.contains(&report.id) {
             self.awake.insert(
@@ -301,6 +311,7 @@ impl Handler<Reported> for StatusActor {
                     at,
                     report,
                     stale_facts,
+                    retired,
                 },
             );
         }

@@ -137,6 +137,8 @@ pub struct Manners {
     pub reap_takes: Duration,
     /// How long reading a session's record takes.
     pub load_takes: Duration,
+    /// The port that the agent's child listens on, if it does.
+    pub serves: Option<u16>,
     /// The backends port panics at the first order or launch whose line starts like this.
     pub panics_at: Option<&'static str>,
 }
@@ -154,6 +156,7 @@ impl Default for Manners {
             obeys_kill: true,
             reap_takes: Duration::ZERO,
             load_takes: Duration::ZERO,
+            serves: None,
             panics_at: None,
         }
     }

@@ -24,6 +24,7 @@ mod drain;
 mod effects;
 mod holds;
 mod inputs;
+mod keep;
 mod life;
 mod registry;
 mod status;

@@ -4,7 +4,7 @@
 use actix::Message;
 
 use crate::{
-    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched,
     MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster,
     TreeEmptied,
 };
@@ -16,6 +16,5 @@ macro_rules! facts {
 }
 
 facts! {
-    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, LaunchFailed, Launched, MessageQueued,
-    ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster, TreeEmptied,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster, TreeEmptied,
 }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{HoldId, Incarnation, MessageId, SessionId};
-use crate::process::Survivor;
+use crate::kept::KeptProcess;
+use crate::process::{ProcReport, Survivor};
 use crate::reason::{EndReport, Reason, Who};
 use crate::saved::MessageState;
 use crate::session::{Ask, Task};
@@ -76,6 +77,17 @@ pub enum SessionEvent {
         error: String,
         /// The next try, in milliseconds from now; `None`: none by itself.
         retry_in_ms: Option<u64>,
+    },
+    /// It is started again after this end of its last process.
+    Woken {
+        /// Why that ended.
+        reason: Reason,
+        /// Who asked for it.
+        by: Who,
+        /// When it was over.
+        ended: WallTime,
+        /// The processes that ended; of a large tree the first 64.
+        processes: Vec<ProcReport>,
     },
     /// A message was accepted.
     MessageQueued {
@@ -175,6 +187,25 @@ pub enum SessionEvent {
     ReleaseFailed {
         /// What is left.
         survivors: Vec<Survivor>,
+    },
+    /// Somebody asked to keep a process, or changed how long it is kept.
+    KeepAsked {
+        /// Which, and why.
+        kept: Box<KeptProcess>,
+        /// Who asked.
+        by: Who,
+    },
+    /// The backend has ended, and these outlive it.
+    Kept {
+        /// They.
+        processes: Vec<KeptProcess>,
+    },
+    /// Kept processes have ended.
+    KeptEnded {
+        /// They.
+        processes: Vec<KeptProcess>,
+        /// Who ended them: `rule` when their time was over, `outside` when they ended by themselves.
+        by: Who,
     },
     /// Worth showing, changes nothing.
     Notice {

@@ -2,7 +2,7 @@
 //!
 //! | from | to | messages |
 //! |---|---|---|
-//! | adapters, by way of the backend's link | session | [`Activity`], [`StatusChanged`], [`TaskRoster`], [`Delivered`], [`Launched`], [`LaunchFailed`], [`Adopted`], [`ChildExited`], [`TreeEmptied`] |
+//! | adapters, by way of the backend's link | session | [`Activity`], [`StatusChanged`], [`TaskRoster`], [`Delivered`], [`Launched`], [`LaunchFailed`], [`Adopted`], [`ChildExited`], [`TreeEmptied`], [`KeptEnded`] |
 //! | the session itself | session | [`IdleTick`] |
 //! | reaper | session | [`ReapReport`] |
 //! | clients and extensions, by way of the registry | session | [`Order`] ([`Stop`], [`Wake`], [`HoldTaken`] ..), [`MessageQueued`], [`Suspend`] |
@@ -19,6 +19,7 @@ mod actix_impls;
 mod event;
 mod hold;
 mod id;
+mod kept;
 mod limits;
 mod process;
 mod reason;
@@ -32,6 +33,9 @@ mod wire;
 pub use event::{Event, SessionEvent};
 pub use hold::{Hold, HoldKind, HoldLifted, HoldTaken};
 pub use id::{HoldId, IdError, Incarnation, MessageId, Name, SessionId};
+pub use kept::{
+    Keep, KeepTarget, Keeping, Kept, KeptEnded, KeptProcess, KeptReport, NewKeep, StopSession,
+};
 pub use limits::{LimitOverrides, Limits};
 pub use process::{
     BootedIdentity, ExitStatus, KeepRule, ProcIdentity, ProcReport, ReapReport, ReapRequest,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::KeepRule;
 use crate::time::Limit;
 
 /// Every limit of one session, after defaults, agent, project and session were merged.
@@ -23,6 +24,8 @@ pub struct Limits {
     pub eof_grace: Duration,
     /// Time between SIGTERM and SIGKILL. 5 s.
     pub term_grace: Duration,
+    /// What outlives the session's processes. Nothing.
+    pub keep: Vec<KeepRule>,
 }
 
 impl Default for Limits {
@@ -35,6 +38,7 @@ impl Default for Limits {
             start_limit: Duration::from_secs(60),
             eof_grace: Duration::from_secs(2),
             term_grace: Duration::from_secs(5),
+            keep: Vec::new(),
         }
     }
 }
@@ -57,12 +61,19 @@ pub struct LimitOverrides {
     pub eof_grace: Option<Duration>,
     /// See [`Limits::term_grace`].
     pub term_grace: Option<Duration>,
+    /// More of [`Limits::keep`]: rules add up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<KeepRule>,
 }
 
 impl Limits {
-    /// These limits with the given ones put over them.
+    /// These limits with the given ones put over them, and what is to be kept added.
     #[must_use]
     pub fn with(self, over: &LimitOverrides) -> Self {
+        let mut keep = self.keep;
+        keep.extend(over.keep.iter().cloned());
+        keep.sort();
+        keep.dedup();
         Self {
             idle_after: over.idle_after.unwrap_or(self.idle_after),
             hard_limit: over.hard_limit.unwrap_or(self.hard_limit),
@@ -71,6 +82,7 @@ impl Limits {
             start_limit: over.start_limit.unwrap_or(self.start_limit),
             eof_grace: over.eof_grace.unwrap_or(self.eof_grace),
             term_grace: over.term_grace.unwrap_or(self.term_grace),
+            keep,
         }
     }
 }

@@ -135,6 +135,9 @@ impl ProcReport {
     }
 }
 
+/// 255 bytes: the longest name a file can have.
+const EXE_BYTES_MAX: usize = 255;
+
 /// Which processes outlive a release.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -179,18 +182,28 @@ impl FromStr for KeepRule {
             let (pid, start_ticks) = text.split_once('@')?;
             ProcIdentity::new(pid.parse().ok()?, start_ticks.parse().ok()?)
         };
+        let plain = |name: &str| {
+            (1..=EXE_BYTES_MAX).contains(&name.len())
+                && !name.contains(|c: char| c == '/' || c.is_control())
+        };
         let rule = match text.split_once(':') {
-            Some(("listen", port)) => port.parse().ok().filter(|&p| p > 0).map(Self::Listen),
-            Some(("exe", name)) if !name.is_empty() && !name.contains('/') => {
-                Some(Self::Exe(name.to_owned()))
-            }
+            Some(("listen", port)) => port_of(port).map(Self::Listen),
+            Some(("exe", name)) if plain(name) => Some(Self::Exe(name.to_owned())),
             Some(("pid", process)) => identity(process).map(Self::Process),
             _ => None,
         };
         rule.ok_or_else(|| {
-            format!("{text:?} is no keep rule; write listen:PORT, or exe:NAME without slashes")
+            // A bound on what an error repeats.
+            let shown: String = text.chars().take(80).collect();
+            format!("{shown:?} is no keep rule; write listen:PORT, or exe:NAME without slashes")
         })
     }
+}
+
+/// The number of a port, in digits and nothing else; 0 is none.
+fn port_of(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|&port| digits && port > 0)
 }
 
 /// How a session's processes are held together.
@@ -290,6 +303,53 @@ pub struct Survivor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Behaviour 146: a rule reads back as it is written, and what is none is refused in words.
+    #[test]
+    fn a_keep_rule_is_read_strictly() {
+        let own = ProcIdentity::new(4711, 7).unwrap();
+        for (text, rule) in [
+            ("listen:3000", KeepRule::Listen(3000)),
+            ("listen:65535", KeepRule::Listen(u16::MAX)),
+            ("exe:postgres", KeepRule::Exe("postgres".to_owned())),
+            ("exe:my server", KeepRule::Exe("my server".to_owned())),
+            ("exe:a:b", KeepRule::Exe("a:b".to_owned())),
+            ("pid:4711@7", KeepRule::Process(own)),
+        ] {
+            assert_eq!(text.parse(), Ok(rule.clone()), "{text}");
+            assert_eq!(rule.to_string(), text);
+        }
+        let long = format!("exe:{}", "x".repeat(256));
+        for text in [
+            "",
+            "3000",
+            "listen",
+            "listen:",
+            "listen:0",
+            "listen:+80",
+            "listen: 80",
+            "listen:-1",
+            "listen:65536",
+            "listen:http",
+            "listen:3000/tcp",
+            "Listen:3000",
+            "exe:",
+            "exe:/usr/bin/node",
+            "exe:no\nde",
+            "exe:\0",
+            &long,
+            "pid:4711",
+            "pid:0@7",
+            "pid:1@7",
+            "pid:-1@7",
+            "name:node",
+            "postgres",
+        ] {
+            let error = text.parse::<KeepRule>().unwrap_err();
+            assert!(error.contains("is no keep rule"), "{text}: {error}");
+            assert!(error.len() < 200, "{error}");
+        }
+    }
 
     /// D12: what stands for a group, init or everyone is no process, wherever it comes from.
     #[test]

@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kept::KeptProcess;
 use crate::process::{ExitStatus, ProcReport, Survivor};
+use crate::time::WallTime;
 
 /// Who made something happen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +83,23 @@ impl Reason {
         }
     }
 
+    /// What people call such an end.
+    #[must_use]
+    pub const fn occasion(self) -> &'static str {
+        match self {
+            Self::Idle
+            | Self::Manual
+            | Self::TaskHoldExpired
+            | Self::ApprovalExpired
+            | Self::HardLimit => "release",
+            Self::StartFailed => "failed start",
+            Self::Crashed { .. } => "crash",
+            Self::DaemonShutdown => "shutdown",
+            Self::Stopped => "stop",
+            Self::Removed => "removal",
+        }
+    }
+
     /// How much a reason weighs when a second one arrives during a teardown: the heavier stays.
     #[must_use]
     pub const fn weight(self) -> u8 {
@@ -126,6 +145,9 @@ pub struct EndReport {
     pub reason: Reason,
     /// Who asked.
     pub by: Who,
+    /// When it was over.
+    #[serde(default)]
+    pub at: WallTime,
     /// True when a turn was running: its outcome is unknown.
     pub mid_turn: bool,
     /// Every process seen between the snapshot before the teardown and its end, with the reading
@@ -141,6 +163,71 @@ pub struct EndReport {
     pub survivors: Vec<Survivor>,
     /// The last lines of the agent's stderr, redacted; only for a failure.
     pub stderr_tail: String,
+    /// Those of the processes that listened on TCP ports, the agent itself left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ProcReport>,
+    /// What outlived it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptProcess>,
+}
+
+/// 8 servers by name in a notice; of more the rest is counted.
+const SERVERS_NAMED_MAX: usize = 8;
+
+impl EndReport {
+    /// An end of which nothing but its cause is known.
+    #[must_use]
+    pub const fn new(reason: Reason, by: Who, at: WallTime) -> Self {
+        Self {
+            reason,
+            by,
+            at,
+            mid_turn: false,
+            processes: Vec::new(),
+            released_bytes: 0,
+            reaped: Vec::new(),
+            status: None,
+            survivors: Vec::new(),
+            stderr_tail: String::new(),
+            servers: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Names the servers that it ended, and says how to keep such a one; `None`: there was none.
+    #[must_use]
+    pub fn notice(&self) -> Option<String> {
+        let first = self.servers.first()?;
+        let mut named: Vec<String> = self
+            .servers
+            .iter()
+            .take(SERVERS_NAMED_MAX)
+            .map(in_words)
+            .collect();
+        let more = self.servers.len().saturating_sub(SERVERS_NAMED_MAX);
+        if more > 0 {
+            named.push(format!("{more} more"));
+        }
+        let port = first.listens.first().copied().unwrap_or_default();
+        Some(format!(
+            "the {} at {} ended {}; keep such a server with keep = [\"listen:{port}\"] or drowse keep",
+            self.reason.occasion(),
+            self.at,
+            named.join(", "),
+        ))
+    }
+}
+
+/// `node (pid 4711, port 3000)`.
+fn in_words(server: &ProcReport) -> String {
+    let ports: Vec<String> = server.listens.iter().map(ToString::to_string).collect();
+    let word = if ports.len() == 1 { "port" } else { "ports" };
+    format!(
+        "{} (pid {}, {word} {})",
+        server.name,
+        server.identity.pid(),
+        ports.join(" ")
+    )
 }
 
 /// Why a request was refused. Nothing was changed by it.

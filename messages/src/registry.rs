@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hold::{HoldLifted, HoldTaken};
 use crate::id::{MessageId, Name, SessionId};
+use crate::kept::Keep;
 use crate::limits::LimitOverrides;
 use crate::reason::Who;
 use crate::saved::Recipe;
@@ -58,4 +59,6 @@ pub enum Order {
     TakeHold(HoldTaken),
     /// See [`HoldLifted`].
     LiftHold(HoldLifted),
+    /// See [`Keep`].
+    Keep(Keep),
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Incarnation, MessageId, Name, SessionId};
+use crate::kept::Keeping;
 use crate::limits::LimitOverrides;
 use crate::process::{BootedIdentity, Tier};
 use crate::reason::EndReport;
@@ -70,6 +71,8 @@ pub struct Progress {
     pub end: Option<EndReport>,
     /// The last failure to start or resume, for people.
     pub last_error: Option<String>,
+    /// What outlives its backends.
+    pub keeping: Keeping,
 }
 
 impl Default for Progress {
@@ -82,6 +85,7 @@ impl Default for Progress {
             conversation: None,
             end: None,
             last_error: None,
+            keeping: Keeping::default(),
         }
     }
 }

@@ -214,7 +214,7 @@ pub struct Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleTick;
 
-/// End the session's process, in one of four ways.
+/// End the session's process, in one of five ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// Which way.
@@ -233,8 +233,21 @@ pub enum StopHow {
     Shutdown,
     /// End the process and cancel its work; the conversation can be resumed.
     Stop,
+    /// Stop, and end what the session keeps, too.
+    StopAll,
     /// Stop, and forget the session.
     Remove,
+}
+
+impl StopHow {
+    /// True when what is to be kept outlives it.
+    #[must_use]
+    pub const fn keeps(self) -> bool {
+        match self {
+            Self::Release | Self::Stop => true,
+            Self::Shutdown | Self::StopAll | Self::Remove => false,
+        }
+    }
 }
 
 /// Start the session's process without a message.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldKind;
 use crate::id::{HoldId, Incarnation, Name, SessionId};
+use crate::kept::KeptReport;
 use crate::process::ProcIdentity;
 use crate::reason::EndReport;
 use crate::saved::{Profile, Progress, SavedSession};
@@ -229,6 +230,9 @@ pub struct SessionReport {
     /// The last failure to start or resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// What outlives its processes, or is to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptReport>,
     /// Only while it is awake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awake: Option<AwakeReport>,
@@ -262,6 +266,7 @@ impl SessionReport {
             conversation: progress.conversation,
             end: progress.end,
             last_error: progress.last_error,
+            kept: KeptReport::all(profile.id, &profile.name, &progress.keeping),
             awake: None,
         }
     }

@@ -1,5 +1,6 @@
 //! Time as plain numbers. No clock is read here: `runtime/src/clock.rs` does that, and only it.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,55 @@ impl MonoTime {
 #[serde(transparent)]
 pub struct WallTime(pub u64);
 
+impl WallTime {
+    /// The moment `by` later; saturates.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(millis(by)))
+    }
+
+    /// How long ago `earlier` was; zero when it lies ahead.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for WallTime {
+    /// `2026-11-30T14:02:11Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1000;
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = date(days);
+        let (hour, minute) = (second / 3600, second / 60 % 60);
+        let second = second % 60;
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
+        )
+    }
+}
+
+/// Year, month and day of the day with this number since 1970.
+///
+/// Counted in years that begin in March, so that a leap day is the last day of its year: 400 of
+/// them have 146,097 days, and the months from March on follow a line of 153 days in five.
+const fn date(days: u64) -> (u64, u64, u64) {
+    // 719,468 days lie between 0000-03-01 and 1970-01-01.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = era * 400 + year;
+    if month < 10 {
+        (year, month + 3, day)
+    } else {
+        (year + 1, month - 9, day)
+    }
+}
+
 /// A duration in whole milliseconds, saturating at `u64::MAX`.
 #[must_use]
 pub fn millis(duration: Duration) -> u64 {
@@ -93,6 +143,21 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_is_shown_as_its_date() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_796_047_331, "2026-11-30T14:02:11Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(WallTime(seconds * 1000).to_string(), text);
+        }
+        assert!(WallTime(u64::MAX).to_string().ends_with('Z'), "no overflow");
+    }
 
     /// Behaviour 6: a 100,000-minute limit, and the largest there is, neither fire early nor
     /// overflow.

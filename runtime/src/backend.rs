@@ -7,7 +7,7 @@
 //! ends itself; nothing of argv or environment is logged.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use actix::Recipient;
 use drowse_actors::ports::{Backends, Clock, Launch, Left, LocalPending, Store};
 use drowse_actors::session::Facts;
-use drowse_messages::{Adopted, Incarnation, LaunchFailed, Limit, Name, SessionId};
+use drowse_messages::{Adopted, Incarnation, Kept, LaunchFailed, Limit, Name, SessionId};
 use drowse_policy::BackendOrder;
 use tokio::sync::{mpsc, oneshot};
 
@@ -27,12 +27,14 @@ use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
+use retired::{Retired, Retiring};
 
 mod checkpoint;
 mod launch;
 mod lines;
 mod link;
 mod outbox;
+mod retired;
 mod strays;
 
 use link::{Taken, Ties};
@@ -108,6 +110,7 @@ pub(crate) struct LocalBackends {
     shared: Rc<Shared>,
     buffer: ReadBuffer,
     live: Rc<RefCell<BTreeMap<SessionId, Live>>>,
+    retired: Retired,
     /// Taken over and not followed yet.
     taken: Rc<RefCell<BTreeMap<SessionId, Parked>>>,
     /// The daemon ends on purpose, and its agents with it.
@@ -116,12 +119,14 @@ pub(crate) struct LocalBackends {
 
 impl LocalBackends {
     pub(crate) fn new(shared: Shared) -> Self {
+        let ending = Rc::default();
         Self {
             shared: Rc::new(shared),
             buffer: Rc::new(RefCell::new(vec![0; link::READ_BYTES])),
             live: Rc::default(),
+            retired: Retired::ending_with(Rc::clone(&ending)),
             taken: Rc::default(),
-            ending: Rc::default(),
+            ending,
         }
     }
 
@@ -156,16 +161,23 @@ impl LocalBackends {
         }
     }
 
-    /// Runs a link, and gives its place up afterwards.
+    fn retired(&self) -> Retired {
+        self.retired.clone()
+    }
+
+    /// Runs a link, and gives its place up afterwards; a keeper that retires is watched over.
     fn run(
         &self,
         session: SessionId,
         incarnation: Incarnation,
-        link: impl Future<Output = ()> + 'static,
+        facts: Recipient<Facts>,
+        link: impl Future<Output = Option<Retiring>> + 'static,
     ) {
-        let live = self.live.clone();
+        let (live, retired, shared) = (self.live.clone(), self.retired(), self.shared.clone());
         actix_rt::spawn(async move {
-            link.await;
+            if let Some(retiring) = link.await {
+                retired.hold(shared, (session, incarnation), retiring, facts);
+            }
             let mut live = live.borrow_mut();
             let is_own = |live: &Live| live.incarnation == incarnation;
             if live.get(&session).is_some_and(is_own) {
@@ -175,11 +187,17 @@ impl LocalBackends {
     }
 
     /// Keepers that listen in the folder for sessions without a backend here.
-    fn strays(&self) -> Vec<PathBuf> {
+    fn strays(&self, kept: &[(SessionId, Incarnation)]) -> Vec<PathBuf> {
         let (live, taken) = (self.live.borrow(), self.taken.borrow());
+        let kept: BTreeSet<String> = kept
+            .iter()
+            .map(|(session, incarnation)| launch::socket_name(*session, *incarnation))
+            .collect();
         let own = |name: &str| {
             let session = name.split('-').next().and_then(|id| id.parse().ok());
-            session.is_some_and(|id: SessionId| live.contains_key(&id) || taken.contains_key(&id))
+            kept.contains(name)
+                || session
+                    .is_some_and(|id: SessionId| live.contains_key(&id) || taken.contains_key(&id))
         };
         let entries = std::fs::read_dir(&self.shared.keepers);
         let names = entries
@@ -201,7 +219,7 @@ impl Backends for LocalBackends {
         let whose = (session, incarnation);
         let ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
         let shared = self.shared.clone();
-        self.run(session, incarnation, async move {
+        self.run(session, incarnation, ties.facts.clone(), async move {
             match prepare(&shared, &launch) {
                 Ok(prepared) => link::run(&shared, launch, prepared, ties, inbox).await,
                 Err(error) => {
@@ -211,12 +229,16 @@ impl Backends for LocalBackends {
                         retry: false,
                     };
                     ties.facts.do_send(Facts(vec![failed.into()]));
+                    None
                 }
             }
         });
     }
 
     fn order(&self, session: SessionId, incarnation: Incarnation, order: BackendOrder) {
+        if self.retired.order(session, incarnation, &order) {
+            return;
+        }
         let live = self.live.borrow();
         let Some(backend) = live
             .get(&session)
@@ -254,10 +276,10 @@ impl Backends for LocalBackends {
             return;
         };
         let inbox = self.enlist(session, incarnation);
-        let ties = self.ties((session, incarnation), protocol, redactor, facts);
+        let ties = self.ties((session, incarnation), protocol, redactor, facts.clone());
         let shared = self.shared.clone();
-        self.run(session, incarnation, async move {
-            taken.follow(ties).serve(&shared, inbox).await;
+        self.run(session, incarnation, facts, async move {
+            taken.follow(ties).serve(&shared, inbox).await
         });
     }
 
@@ -281,9 +303,14 @@ impl Backends for LocalBackends {
         })
     }
 
-    fn end_strays(&self) -> LocalPending<Vec<String>> {
-        let strays = self.strays();
+    fn end_strays(&self, kept: Vec<(SessionId, Incarnation)>) -> LocalPending<Vec<String>> {
+        let strays = self.strays(&kept);
         Box::pin(strays::end(strays))
+    }
+
+    fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>) {
+        let shared = self.shared.clone();
+        self.retired().watch(shared, session, kept, facts);
     }
 }
 

@@ -21,6 +21,7 @@ mod console;
 mod doctor;
 mod failure;
 mod follow;
+mod keep;
 mod look;
 mod open;
 mod order;
@@ -91,8 +92,12 @@ async fn asked(
             let order = Order::Wake { fresh: args.fresh };
             order::run(&client, order, &args.sessions, console).await
         }
-        AskedVerb::Stop(args) => order::run(&client, Order::Stop, args, console).await,
+        AskedVerb::Stop(args) => {
+            let order = Order::Stop { all: args.all };
+            order::run(&client, order, &args.sessions, console).await
+        }
         AskedVerb::Rm(args) => order::run(&client, Order::Remove, args, console).await,
+        AskedVerb::Keep(args) => keep::run(&client, args, console).await,
     }
 }
 

@@ -30,6 +30,7 @@ use drowse_policy::session::AgentTraits;
 pub(crate) use agents::find_program;
 pub use agents::{AgentEntry, Protocol};
 use limit::LimitKey;
+pub(crate) use limit::keep_ttl;
 pub use problem::{ConfigError, Place, Problem};
 use setting::Setting;
 pub use shared::Shared;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `/livez` `/readyz` `/metrics` | GET |
 //! | `/v1/status` `/v1/events` `/v1/messages/{n}` | GET |
+//! | `/v1/kept` | GET, POST |
 //! | `/v1/sessions` | GET, POST |
 //! | `/v1/sessions/{id}` | GET, DELETE |
 //! | `/v1/sessions/{id}/messages` | GET, POST |
@@ -19,6 +20,7 @@ mod accept;
 mod access;
 mod body;
 mod front;
+mod kept;
 mod life;
 mod listen;
 mod metrics;

@@ -15,6 +15,7 @@
 pub mod adopted;
 pub mod cgroup;
 pub mod control;
+pub mod find;
 pub mod keeper;
 mod launch;
 pub mod link;

@@ -20,6 +20,7 @@ mod backlog;
 mod calls;
 mod files;
 mod inbox;
+mod keeping;
 mod lane;
 mod log;
 mod recover;

@@ -3,18 +3,19 @@
 //! Fed by the actors, through the `ProcessTrees` port; the blocking work is done by the threads of
 //! [`ReaperPool`]. Invariant: a step is answered exactly once, also when the pool is full.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use drowse_actors::ports::{Pending, ProcessTrees};
+use drowse_actors::ports::{Found, Pending, ProcessTrees};
 use drowse_messages::{
-    BootedIdentity, ProcIdentity, ReapReport, ReapRequest, Running, SessionId, Usage,
+    BootedIdentity, KeepTarget, ProcIdentity, ReapReport, ReapRequest, Running, SessionId, Usage,
 };
 use tokio::sync::oneshot;
 
 use crate::process::cgroup::Cgroup;
 use crate::process::cgroup::place::{self, Cgroups};
+use crate::process::find::{find_below, living};
 use crate::process::reap::{Leftover, end_leftover};
 use crate::process::reaper::ReaperPool;
 use crate::process::sweep::{Mark, sweep_marked};
@@ -92,6 +93,22 @@ impl ProcessTrees for LocalTrees {
             };
             usages.into_iter().filter_map(usage_of).collect()
         })
+    }
+
+    fn find(
+        &self,
+        target: KeepTarget,
+        keepers: Vec<ProcIdentity>,
+    ) -> Pending<Result<Found, String>> {
+        blocking(Err("looking for it failed".to_owned()), move || {
+            let (keeper, process) = find_below(target, &keepers)?;
+            Ok(Found { keeper, process })
+        })
+    }
+
+    fn living(&self, processes: Vec<ProcIdentity>) -> Pending<BTreeSet<ProcIdentity>> {
+        let lost = processes.iter().copied().collect();
+        blocking(lost, move || living(processes).into_iter().collect())
     }
 
     fn end_leftover(&self, running: Running) -> Pending<String> {

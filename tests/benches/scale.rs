@@ -179,24 +179,16 @@ fn released(number: usize) -> Progress {
     Progress {
         state: SessionState::Released,
         incarnation: Incarnation(1),
-        running: None,
         conversation: Some(Conversation {
             native_id: format!("aaaaaaaa-0000-4000-8000-{number:012}"),
             path: None,
             resumable: true,
         }),
         end: Some(EndReport {
-            reason: Reason::Manual,
-            by: Who::Daemon,
-            mid_turn: false,
-            processes: Vec::new(),
             released_bytes: 180 << 20,
-            reaped: Vec::new(),
-            status: None,
-            survivors: Vec::new(),
-            stderr_tail: String::new(),
+            ..EndReport::new(Reason::Manual, Who::Daemon, WallTime::default())
         }),
-        last_error: None,
+        ..Progress::default()
     }
 }
 

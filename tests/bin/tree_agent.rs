@@ -16,14 +16,23 @@
 //! | `leaderless[..]` | the script on another thread, while the first thread ends |
 //! | `respawn[..]` | a child that runs the script, and a new one whenever it ends |
 //! | `runner` | for ever: forks a successor and ends |
-//! | `storm` | for ever: a child in its own process session every 0.2 ms, each living 5 ms |
-//! | `bare[..]` | replaces itself by a `tree-agent` with an empty environment |
+//! | `storm N` | for ever: a child in its own process session every N microseconds, each living 5 ms |
+//! | `bomb N` | for ever, and all children likewise: forks, N processes of one user at most |
+//! | `vfork[..]` | a child that runs the script; waits in the kernel until it has ended |
+//! | `reexec[..]`, `bare[..]` | replaces itself by a `tree-agent`, the latter with an empty environment |
+//! | `suid[..]` | replaces itself by the program `tree-agent-suid` beside it, and becomes root by it |
+//! | `group` | becomes the leader of a process group |
+//! | `closeall` | closes every descriptor |
+//! | `cgroup DIR` | moves to another cgroup |
+//! | `listen` | listens on a free TCP port |
 //! | `name X` | renames itself |
 //! | `standing` | writes its descriptors, folder, variables, and then what a parent gives: limit of descriptors, nice value and so on, as one line |
 //! | `echo` | copies standard input to standard output until it ends |
 //! | `byte` | writes one byte |
 //! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
 //! | `connect PATH` | asks the keeper that listens there to be its daemon, and writes how many bytes came back |
+//!
+//! With `TREE_AGENT_CANARY` in its environment it sleeps, whatever its script says.
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
@@ -40,6 +49,10 @@ use nix::sys::stat::{Mode, umask};
 
 fn main() {
     let script = std::env::args().nth(1).expect("a script");
+    if std::env::var_os("TREE_AGENT_CANARY").is_some() {
+        write(b"x");
+        sleep();
+    }
     run(&script);
 }
 
@@ -95,19 +108,27 @@ fn act(word: &str, argument: &str, inner: &str) {
             let inner = inner.to_owned();
             drop(thread::spawn(move || run(&inner)));
         }
-        "bare" => {
-            let error = Command::new("/proc/self/exe")
-                .arg0("tree-agent")
-                .env_clear()
-                .arg(inner)
-                .exec();
-            panic!("exec: {error}");
+        "bare" => become_program(Command::new("/proc/self/exe").env_clear(), inner),
+        "reexec" => become_program(&mut Command::new("/proc/self/exe"), inner),
+        "suid" => {
+            let own = std::env::current_exe().expect("proc");
+            let program = own.with_file_name("tree-agent-suid");
+            become_program(&mut Command::new(program), &format!("root;{inner}"));
+        }
+        "listen" => {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            std::mem::forget(listener);
+        }
+        "cgroup" => {
+            std::fs::write(format!("{argument}/cgroup.procs"), "0").expect("it lets us in");
         }
         "standing" => standing(),
         "echo" => echo(),
         "byte" => write(b"x"),
         "flood" => flood(argument.parse().expect("a length")),
         "connect" => connect(argument),
+        "storm" => storm(Duration::from_micros(argument.parse().expect("a number"))),
+        "bomb" => bomb(argument.parse().expect("a number")),
         _ => act_by_system_call(word, inner),
     }
 }
@@ -149,16 +170,59 @@ fn act_by_system_call(word: &str, inner: &str) {
                     libc::_exit(0);
                 }
             },
-            "storm" => loop {
-                if libc::fork() == 0 {
-                    libc::setsid();
-                    thread::sleep(Duration::from_millis(5));
-                    libc::_exit(0);
+            "vfork" => {
+                let flags = libc::CLONE_VFORK | libc::SIGCHLD;
+                if libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) == 0 {
+                    run(inner);
+                    leave(0);
                 }
-                thread::sleep(Duration::from_micros(200));
-                while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
-            },
+            }
+            "group" => drop_result(libc::setpgid(0, 0)),
+            "closeall" => drop_result(libc::close_range(0, libc::c_uint::MAX, 0)),
+            "root" => drop_result(libc::setresgid(0, 0, 0).min(libc::setresuid(0, 0, 0))),
             _ => panic!("no action {word:?}"),
+        }
+    }
+}
+
+fn become_program(command: &mut Command, script: &str) {
+    let error = command.arg0("tree-agent").arg(script).exec();
+    panic!("exec: {error}");
+}
+
+fn storm(every: Duration) {
+    // SAFETY: system calls without pointers but null ones.
+    unsafe {
+        loop {
+            if libc::fork() == 0 {
+                libc::setsid();
+                thread::sleep(Duration::from_millis(5));
+                libc::_exit(0);
+            }
+            thread::sleep(every);
+            while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
+        }
+    }
+}
+
+/// The limit counts processes of a user and does not bind root, so root becomes somebody whom
+/// nobody else is.
+fn bomb(processes_max: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: processes_max,
+        rlim_max: processes_max,
+    };
+    // SAFETY: system calls; the limit is valid for the call that reads it.
+    unsafe {
+        drop_result(libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit));
+        if libc::geteuid() == 0 {
+            let user = 100_000 + std::process::id();
+            drop_result(libc::setresgid(user, user, user).min(libc::setresuid(user, user, user)));
+        }
+        loop {
+            if libc::fork() < 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
-//! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `teardown`, `crash`, `recover`, `pipes`,
+//! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
 //! `config`, `status`, `cli`, `pi`: one promise each, kept by the real daemon with fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
@@ -14,6 +14,7 @@ mod extension;
 mod hold;
 mod idle_release;
 mod inbox;
+mod keep;
 mod kit;
 mod launch;
 mod pi;

@@ -253,7 +253,10 @@ impl World {
                 }
                 self.backends.remove(&owner);
             }
-            BackendOrder::Answer { .. } | BackendOrder::Withdraw { .. } => {}
+            // Nothing is kept in this world.
+            BackendOrder::Retire { .. }
+            | BackendOrder::Answer { .. }
+            | BackendOrder::Withdraw { .. } => {}
         }
     }
 

@@ -309,7 +309,7 @@ impl World {
             }
             Effect::Forget => drop(self.store.remove(&id)),
             Effect::Publish(event) => self.check_event(id, actor, &event),
-            Effect::Refuse(_) => {}
+            Effect::Refuse(_) | Effect::Watch(_) => {}
         }
     }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, Adopted, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation,
-    LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order, Progress,
-    ReapReport, ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, Suspend,
+    Activity, Adopted, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, Kept,
+    KeptEnded, LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order,
+    Progress, ReapReport, ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, Suspend,
     TaskRoster, TreeEmptied,
 };
 
@@ -42,6 +42,8 @@ pub enum Input {
     TreeEmptied(TreeEmptied),
     /// The reaper took a step.
     ReapReport(ReapReport),
+    /// Nothing is left below a retired keeper.
+    KeptEnded(KeptEnded),
     /// The configuration changed.
     LimitsChanged(Limits),
 }
@@ -60,8 +62,8 @@ input_from! {
     Activity(Activity), StatusChanged(StatusChanged), TaskRoster(TaskRoster), IdleTick(IdleTick),
     Order(Order), MessageQueued(MessageQueued), Delivered(Delivered), StartGranted(StartGranted),
     Launched(Launched), LaunchFailed(LaunchFailed), ChildExited(ChildExited),
-    TreeEmptied(TreeEmptied), ReapReport(ReapReport), LimitsChanged(Limits), Adopted(Adopted),
-    Suspend(Suspend),
+    TreeEmptied(TreeEmptied), ReapReport(ReapReport), KeptEnded(KeptEnded),
+    LimitsChanged(Limits), Adopted(Adopted), Suspend(Suspend),
 }
 
 /// What a live backend is told.
@@ -87,6 +89,12 @@ pub enum BackendOrder {
     Close,
     /// The tree is verified empty: let the keeper go and forget the backend.
     Dismiss,
+    /// Only what is kept is left: the keeper stays above it until that ends, which is answered by
+    /// `KeptEnded`, or until it is dismissed.
+    Retire {
+        /// When the keeper is to end it should nobody else; `None`: never.
+        until: Option<Duration>,
+    },
 }
 
 /// What a session wants done.
@@ -114,6 +122,9 @@ pub enum Effect {
         /// What.
         order: BackendOrder,
     },
+    /// Hear of a retired keeper that an earlier daemon left. Answered by `KeptEnded`, at once when
+    /// it is gone.
+    Watch(Box<Kept>),
     /// Tell the reaper. Answered by `ReapReport`, exactly once.
     Reap(ReapRequest),
     /// Write down what became of a message.

@@ -9,13 +9,14 @@
 //! ```
 //!
 //! Fed by the session actor. The idle rule is in `idle.rs`, the ladder of a teardown in
-//! `ending.rs` and what it is for in `purpose.rs`, starts and their back-off in `starting.rs`, a
-//! running turn in `turn.rs`, a session without one in `resting.rs`, what a live agent says
-//! besides in `live.rs`, a session without a process in `asleep.rs`, what people ask for in
-//! `orders.rs`, what passes from one daemon to the next in `adopt.rs`.
+//! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
+//! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
+//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, a session
+//! without a process in `asleep.rs`, what people ask for in `orders.rs`, what is written down in
+//! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
-//! Invariants: at most one process tree exists for a session, and no start is asked for before
-//! the former tree was verified empty; a message leaves the inbox only to be delivered or
+//! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
+//! and no start is asked for before the former tree was verified to hold nothing else; a message leaves the inbox only to be delivered or
 //! cancelled; facts of an older launch change nothing but a counter.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use drowse_messages::{
     ActivityKind, Conversation, EndReport, HoldId, Incarnation, Limits, MessageId, MessageState,
     MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState,
+    WallTime,
 };
 
 use crate::effect::{BackendOrder, Effect, Input};
@@ -31,9 +33,12 @@ mod adopt;
 mod asleep;
 mod ending;
 mod idle;
+mod keep;
+mod kept_tree;
 mod live;
 mod orders;
 mod purpose;
+mod record;
 mod report;
 mod resting;
 mod starting;
@@ -45,6 +50,7 @@ mod tests;
 pub use adopt::may_be_adopted;
 pub use ending::{SNAPSHOT_MAX, STUCK_RETRY_AFTER};
 pub use idle::LATE_TICK_MAX;
+pub use keep::{ASKED_MAX, KEEP_TTL_MAX, KEPT_MAX, RETIRED_MAX};
 pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, ROSTER_TASKS_MAX, SCHEDULES_MAX};
 pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
 pub use report::Times;
@@ -52,6 +58,7 @@ pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 
 use ending::Ending;
 use idle::Rest;
+use keep::{Clearing, Keepsakes};
 use live::Live;
 use starting::Starting;
 use turn::Turn;
@@ -92,6 +99,7 @@ struct Common {
     /// it.
     awaits_nudge: bool,
     leases: BTreeMap<HoldId, Lease>,
+    keep: Keepsakes,
     end: Option<EndReport>,
     last_error: Option<String>,
     /// Starts that failed since a turn last began; the back-off grows with it.
@@ -104,6 +112,8 @@ struct Common {
     active: MonoTime,
     /// When the last step was taken: a daemon that is late since then did not run.
     stepped: MonoTime,
+    /// The wall clock as records show it.
+    wall: WallTime,
 }
 
 impl Common {
@@ -132,6 +142,8 @@ enum Phase {
     Resting(Box<Live>, Rest),
     /// The process tree is being ended.
     Ending(Box<Ending>),
+    /// No process but kept ones, which are being ended.
+    Clearing(Box<Clearing>),
     /// No process; a message wakes it. `Common::end` says why.
     Released,
     /// It could not be started. Kept until somebody asks again.
@@ -227,6 +239,7 @@ impl Session {
                 restored: saved.queued.iter().copied().collect(),
                 awaits_nudge: !matches!(phase, Phase::Failing),
                 leases: BTreeMap::new(),
+                keep: Keepsakes::restore(&progress.keeping),
                 end: progress.end.clone(),
                 last_error: progress.last_error.clone(),
                 failed_starts: 0,
@@ -234,10 +247,18 @@ impl Session {
                 suspended: false,
                 active: now,
                 stepped: now,
+                wall: WallTime::default(),
             },
             phase,
             saved: progress.clone(),
         }
+    }
+
+    /// The session with the wall clock as the records of its next step show it. It decides nothing.
+    #[must_use]
+    pub fn at(mut self, wall: WallTime) -> Self {
+        self.common.wall = wall;
+        self
     }
 
     /// Applies one input. Total, and by value: a panic cannot leave a half-changed session.
@@ -250,7 +271,9 @@ impl Session {
             saved,
         } = self;
         let mut fx = Vec::new();
-        if incarnation_of(input).is_some_and(|incarnation| incarnation != common.incarnation) {
+        let of_kept = keep::is_meant(input, &common);
+        let other = |incarnation| incarnation != common.incarnation;
+        if !of_kept && incarnation_of(input).is_some_and(other) {
             common.stale_facts += 1;
             return (
                 Self {
@@ -267,8 +290,10 @@ impl Session {
             now,
             fx: &mut fx,
         };
+        keep::drive(input, &mut cx);
         accept_message(&phase, input, &mut cx);
         let phase = match phase {
+            phase if of_kept => phase,
             phase if matches!(input, Input::Suspend(_)) => adopt::suspend(phase, &mut cx),
             Phase::Dormant | Phase::Released | Phase::Failing => asleep::on(phase, input, &mut cx),
             Phase::Starting(starting) => starting.on(input, &mut cx),
@@ -280,8 +305,10 @@ impl Session {
                 resting::on(live, rest, input, &mut cx)
             }
             Phase::Ending(ending) => ending.on(input, &mut cx),
+            Phase::Clearing(clearing) => clearing.on(input, &mut cx),
             Phase::Ended => asleep::on_ended(input, &mut cx),
         };
+        let phase = keep::settle(phase, &mut cx);
         let phase = resting::take_up(phase, was_held, &mut cx);
         common.stepped = now;
         let mut session = Self {
@@ -305,6 +332,11 @@ impl Session {
     /// needed.
     #[must_use]
     pub fn next_deadline(&self) -> Option<MonoTime> {
+        let kept = self.common.keep.next_deadline();
+        self.phase_deadline().into_iter().chain(kept).min()
+    }
+
+    fn phase_deadline(&self) -> Option<MonoTime> {
         match &self.phase {
             Phase::Starting(starting) => starting.next_deadline(&self.common),
             Phase::Working(..) | Phase::Resting(..) if self.common.suspended => None,
@@ -317,7 +349,11 @@ impl Session {
             .flatten()
             .min(),
             Phase::Ending(ending) => Some(ending.deadline()),
-            Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => None,
+            Phase::Dormant
+            | Phase::Clearing(_)
+            | Phase::Released
+            | Phase::Failing
+            | Phase::Ended => None,
         }
     }
 
@@ -336,30 +372,11 @@ impl Session {
             self.saved = self.progress(to);
             fx.push(Effect::Save(Box::new(self.saved.clone())));
         }
-        if self.is_asleep() {
+        if self.is_asleep() && self.common.keep.is_clear() {
             fx.push(Effect::Sleep);
-        }
-    }
-
-    /// Compares without copying: this runs for every line an agent says.
-    fn is_saved(&self, state: SessionState) -> bool {
-        let (saved, common) = (&self.saved, &self.common);
-        saved.state == state
-            && saved.incarnation == common.incarnation
-            && saved.running.as_ref() == self.running()
-            && saved.conversation == common.conversation
-            && saved.end == common.end
-            && saved.last_error == common.last_error
-    }
-
-    fn progress(&self, state: SessionState) -> Progress {
-        Progress {
-            state,
-            incarnation: self.common.incarnation,
-            running: self.running().cloned(),
-            conversation: self.common.conversation.clone(),
-            end: self.common.end.clone(),
-            last_error: self.common.last_error.clone(),
+        } else if self.is_asleep() && self.common.suspended {
+            // What it keeps is watched, also while it sleeps; from now on by the next daemon.
+            fx.push(Effect::Suspended);
         }
     }
 
@@ -370,7 +387,11 @@ impl Session {
             Phase::Starting(starting) => starting.running(),
             Phase::Working(live, _) | Phase::Resting(live, _) => Some(live.running()),
             Phase::Ending(ending) => Some(ending.running()),
-            Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => None,
+            Phase::Dormant
+            | Phase::Clearing(_)
+            | Phase::Released
+            | Phase::Failing
+            | Phase::Ended => None,
         }
     }
 
@@ -379,9 +400,11 @@ impl Session {
     pub fn is_asleep(&self) -> bool {
         match self.phase {
             Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => true,
-            Phase::Starting(_) | Phase::Working(..) | Phase::Resting(..) | Phase::Ending(_) => {
-                false
-            }
+            Phase::Starting(_)
+            | Phase::Working(..)
+            | Phase::Resting(..)
+            | Phase::Ending(_)
+            | Phase::Clearing(_) => false,
         }
     }
 
@@ -415,6 +438,7 @@ fn incarnation_of(input: &Input) -> Option<Incarnation> {
         | Input::Order(_)
         | Input::MessageQueued(_)
         | Input::StartGranted(_)
+        | Input::KeptEnded(_)
         | Input::Suspend(_)
         | Input::LimitsChanged(_) => None,
     }
@@ -435,6 +459,7 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
                 Phase::Dormant
                 | Phase::Starting(_)
                 | Phase::Resting(..)
+                | Phase::Clearing(_)
                 | Phase::Released
                 | Phase::Failing
                 | Phase::Ended => None,
@@ -452,10 +477,11 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
         }
         Input::Activity(_) => cx.common.active = cx.now,
         Input::LimitsChanged(limits) => cx.common.limits = limits.clone(),
+        Input::Order(order) => keep::note_order(order, cx),
         Input::StatusChanged(_)
         | Input::TaskRoster(_)
         | Input::IdleTick(_)
-        | Input::Order(_)
+        | Input::KeptEnded(_)
         | Input::Delivered(_)
         | Input::StartGranted(_)
         | Input::Launched(_)

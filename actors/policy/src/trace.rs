@@ -44,6 +44,7 @@ pub fn input_in_words(input: &Input) -> String {
             let left = if report.empty { "empty" } else { "left" };
             format!("reaped({:?}, {left})", report.step).to_lowercase()
         }
+        Input::KeptEnded(ended) => format!("kept-ended({})", ended.incarnation),
         Input::LimitsChanged(_) => "limits".to_owned(),
     }
 }
@@ -74,6 +75,7 @@ fn order_in_words(order: &Order) -> String {
         Order::Answer(answer) => format!("answer({})", answer.id),
         Order::TakeHold(hold) => format!("hold({})", hold.id),
         Order::LiftHold(lifted) => format!("lift({})", lifted.id),
+        Order::Keep(keep) => format!("keep({})", keep.rule),
     }
 }
 
@@ -102,7 +104,9 @@ pub fn effect_in_words(effect: &Effect) -> String {
             BackendOrder::Withdraw { id } => format!("withdraw({id})"),
             BackendOrder::Close => "close".to_owned(),
             BackendOrder::Dismiss => "dismiss".to_owned(),
+            BackendOrder::Retire { .. } => "retire".to_owned(),
         },
+        Effect::Watch(kept) => format!("watch({})", kept.incarnation),
         Effect::Reap(request) => format!("reap({:?})", request.step).to_lowercase(),
         Effect::Settle { message, state, .. } => format!("settle({message}, {})", state.code()),
         Effect::Save(progress) => format!("save({})", progress.state.code()),

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use actix::Recipient;
 use drowse_messages::{
     Activity, ActivityKind, Adopted, AgentStatus, BootedIdentity, Conversation, Delivered,
-    DeliveryResult, ExitStatus, Incarnation, LaunchFailed, Launched, MessageId, ProcIdentity,
-    Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
+    DeliveryResult, ExitStatus, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId,
+    ProcIdentity, Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
 
@@ -307,6 +307,15 @@ impl Backends for FakeBackends {
             | BackendOrder::Answer { .. }
             | BackendOrder::Withdraw { .. }
             | BackendOrder::Dismiss => {}
+            BackendOrder::Retire { .. } => self.trees.retire(agent.running.keeper.process),
+        }
+    }
+
+    fn watch(&self, _: SessionId, kept: Kept, facts: Recipient<Facts>) {
+        self.note(&format!("watch {}", kept.incarnation));
+        if !self.trees.watch(kept.running.keeper.process, facts.clone()) {
+            let incarnation = kept.incarnation;
+            facts.do_send(Facts(vec![KeptEnded { incarnation }.into()]));
         }
     }
 
@@ -342,7 +351,7 @@ impl Backends for FakeBackends {
         Box::pin(std::future::ready(()))
     }
 
-    fn end_strays(&self) -> LocalPending<Vec<String>> {
+    fn end_strays(&self, _: Vec<(SessionId, Incarnation)>) -> LocalPending<Vec<String>> {
         self.note("end_strays");
         Box::pin(std::future::ready(Vec::new()))
     }
@@ -356,5 +365,6 @@ fn in_words(order: &BackendOrder) -> String {
         BackendOrder::Withdraw { id } => format!("withdraw {id}"),
         BackendOrder::Close => "close".to_owned(),
         BackendOrder::Dismiss => "dismiss".to_owned(),
+        BackendOrder::Retire { until } => format!("retire {until:?}"),
     }
 }

@@ -4,18 +4,19 @@
 //! when the agent obeys). Invariant: a tree that falls says so once, to whoever was told of its
 //! launch, before the step that felled it is answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    BootedIdentity, ChildExited, ExitStatus, Incarnation, ProcIdentity, ProcReport, ReapReport,
-    ReapRequest, ReapStep, Running, SessionId, Survivor, TreeEmptied, Usage,
+    BootedIdentity, ChildExited, ExitStatus, Incarnation, KeepRule, KeepTarget, KeptEnded,
+    ProcIdentity, ProcReport, ReapReport, ReapRequest, ReapStep, Running, SessionId, Survivor,
+    TreeEmptied, Usage,
 };
 
 use super::{Journal, Lock, SharedManners, lock};
-use crate::ports::{Pending, ProcessTrees};
+use crate::ports::{Found, Pending, ProcessTrees};
 use crate::session::Facts;
 
 /// The memory of each process of a fake tree, in bytes.
@@ -25,6 +26,10 @@ pub(super) const PSS_BYTES: u64 = 100 << 20;
 struct Tree {
     incarnation: Incarnation,
     processes: Vec<ProcReport>,
+    /// Those that the steps so far were told to leave alone.
+    spared: Vec<ProcIdentity>,
+    /// Only what is kept is left of it.
+    retired: bool,
     facts: Recipient<Facts>,
 }
 
@@ -62,7 +67,15 @@ impl FakeTrees {
         };
         let tree = Tree {
             incarnation,
-            processes: vec![process(agent, keeper), process(child, agent)],
+            processes: vec![
+                process(agent, keeper),
+                ProcReport {
+                    listens: lock(&self.manners).serves.into_iter().collect(),
+                    ..process(child, agent)
+                },
+            ],
+            spared: Vec::new(),
+            retired: false,
             facts,
         };
         lock(&self.standing).insert(keeper, tree);
@@ -70,18 +83,85 @@ impl FakeTrees {
 
     /// The whole tree ends: the exit and the emptiness are told.
     pub(super) fn fell(&self, keeper: ProcIdentity, status: ExitStatus) {
-        let Some(tree) = lock(&self.standing).remove(&keeper) else {
+        let Some(tree) = self.take(keeper) else {
             return;
         };
         let incarnation = tree.incarnation;
+        if tree.retired {
+            let ended = KeptEnded { incarnation };
+            return tree.facts.do_send(Facts(vec![ended.into()]));
+        }
         let exited = ChildExited {
             incarnation,
             status: Some(status),
             stderr_tail: String::new(),
         };
-        let emptied = TreeEmptied { incarnation };
-        tree.facts
-            .do_send(Facts(vec![exited.into(), emptied.into()]));
+        let mut facts = vec![exited.into()];
+        if !self.stands(keeper) {
+            facts.push(TreeEmptied { incarnation }.into());
+        }
+        tree.facts.do_send(Facts(facts));
+    }
+
+    /// Takes a tree away, or what of it is not to be spared.
+    fn take(&self, keeper: ProcIdentity) -> Option<Tree> {
+        let mut standing = lock(&self.standing);
+        let tree = standing.get_mut(&keeper)?;
+        let taken = tree.clone();
+        let spared = &tree.spared;
+        tree.processes.retain(|it| spared.contains(&it.identity));
+        if tree.processes.is_empty() {
+            standing.remove(&keeper);
+        }
+        Some(taken)
+    }
+
+    /// Its keeper stays only for what is kept.
+    pub(super) fn retire(&self, keeper: ProcIdentity) {
+        if let Some(tree) = lock(&self.standing).get_mut(&keeper) {
+            tree.retired = true;
+        }
+    }
+
+    /// Somebody else watches over a retired tree from now on; false when it is gone.
+    pub(super) fn watch(&self, keeper: ProcIdentity, facts: Recipient<Facts>) -> bool {
+        let mut standing = lock(&self.standing);
+        let tree = standing.get_mut(&keeper);
+        tree.map(|tree| tree.facts = facts).is_some()
+    }
+
+    /// What is kept ends by itself.
+    pub fn end_kept(&self) {
+        let mut standing = lock(&self.standing);
+        let retired = standing.iter_mut().filter(|(_, tree)| tree.retired);
+        let keepers: Vec<ProcIdentity> = retired
+            .map(|(keeper, tree)| {
+                tree.spared.clear();
+                *keeper
+            })
+            .collect();
+        drop(standing);
+        for keeper in keepers {
+            self.fell(keeper, ExitStatus::Code(0));
+        }
+    }
+
+    /// Notes what a step is to leave alone, and says what of it there is.
+    fn spare(&self, request: &ReapRequest) -> Vec<ProcReport> {
+        let mut standing = lock(&self.standing);
+        let Some(tree) = standing.get_mut(&request.keeper) else {
+            return Vec::new();
+        };
+        let is_meant = |process: &&ProcReport| {
+            request.keep.iter().any(|rule| match rule {
+                KeepRule::Listen(port) => process.listens.contains(port),
+                KeepRule::Exe(name) => process.name == *name,
+                KeepRule::Process(identity) => process.identity == *identity,
+            })
+        };
+        let kept: Vec<ProcReport> = tree.processes.iter().filter(is_meant).cloned().collect();
+        tree.spared = kept.iter().map(|process| process.identity).collect();
+        kept
     }
 
     pub(super) fn stands(&self, keeper: ProcIdentity) -> bool {
@@ -102,7 +182,12 @@ impl FakeTrees {
     }
 
     fn take_step(&self, request: &ReapRequest) -> ReapReport {
-        let processes = self.processes(request.keeper);
+        let kept = self.spare(request);
+        let others = |mut all: Vec<ProcReport>| {
+            all.retain(|process| !kept.contains(process));
+            all
+        };
+        let processes = others(self.processes(request.keeper));
         let manners = lock(&self.manners).clone();
         let (keeper, step) = (request.keeper, request.step);
         match step {
@@ -110,7 +195,7 @@ impl FakeTrees {
             ReapStep::Kill if manners.obeys_kill => self.fell(keeper, ExitStatus::Signal(9)),
             ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => {}
         }
-        let left = self.processes(keeper);
+        let left = others(self.processes(keeper));
         let survivor = |process: ProcReport| Survivor {
             process,
             state: 'D',
@@ -121,7 +206,7 @@ impl FakeTrees {
             incarnation: request.incarnation,
             step,
             processes,
-            kept: Vec::new(),
+            kept: kept.clone(),
             empty: left.is_empty(),
             survivors: match step {
                 ReapStep::Kill => left.into_iter().map(survivor).collect(),
@@ -157,6 +242,33 @@ impl ProcessTrees for FakeTrees {
         });
         let usage = usage.collect();
         Box::pin(async move { usage })
+    }
+
+    fn find(
+        &self,
+        target: KeepTarget,
+        keepers: Vec<ProcIdentity>,
+    ) -> Pending<Result<Found, String>> {
+        let is_it = |process: &ProcReport| match target {
+            KeepTarget::Pid(pid) => process.identity.pid() == pid,
+            KeepTarget::Listen(port) => process.listens.contains(&port),
+        };
+        let found = keepers.into_iter().find_map(|keeper| {
+            let process = self.processes(keeper).into_iter().find(is_it)?;
+            Some(Found { keeper, process })
+        });
+        Box::pin(async move { found.ok_or_else(|| "belongs to no session".to_owned()) })
+    }
+
+    fn living(&self, processes: Vec<ProcIdentity>) -> Pending<BTreeSet<ProcIdentity>> {
+        let standing = lock(&self.standing);
+        let all = standing.values().flat_map(|tree| &tree.processes);
+        let all: BTreeSet<ProcIdentity> = all.map(|process| process.identity).collect();
+        let living = processes
+            .into_iter()
+            .filter(|it| all.contains(it))
+            .collect();
+        Box::pin(async move { living })
     }
 
     fn end_leftover(&self, running: Running) -> Pending<String> {

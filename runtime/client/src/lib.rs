@@ -31,8 +31,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use drowse_messages::{
-    Answer, AskReply, Event, MessageId, NewMessage, NewSession, Restarting, SavedMessage, Sent,
-    SessionPage, SessionReport, SessionState, StatusReport, WakeSession,
+    Answer, AskReply, Event, KeptReport, MessageId, NewKeep, NewMessage, NewSession, Restarting,
+    SavedMessage, Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession,
+    WakeSession,
 };
 use hyper::Method;
 
@@ -277,6 +278,32 @@ impl Client {
     /// See [`ClientError`].
     pub async fn stop(&self, session: &str) -> Result<(), ClientError> {
         self.order(session, "/stop").await
+    }
+
+    /// `POST /v1/sessions/{id}/stop` for what the session keeps, too: returns when the order is
+    /// accepted.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn stop_all(&self, session: &str) -> Result<(), ClientError> {
+        let call = self.post(session_path(session, "/stop")?);
+        call.body(&StopSession { kept: true })?.done().await
+    }
+
+    /// `GET /v1/kept`: every process that is kept, or is to be, and still runs.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn kept(&self) -> Result<Vec<KeptReport>, ClientError> {
+        self.get("/v1/kept").json().await
+    }
+
+    /// `POST /v1/kept`: keeps a process of a live session when its backend ends.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `invalid` when it belongs to no session, or is an agent.
+    pub async fn keep(&self, new: &NewKeep) -> Result<KeptReport, ClientError> {
+        self.post("/v1/kept").body(new)?.json().await
     }
 
     /// `POST /v1/sessions/{id}/interrupt`: returns when the order is accepted.

@@ -125,8 +125,12 @@ async fn start_in(
 
 /// Where the keeper of a launch listens for the next daemon.
 pub(super) fn socket_of(shared: &Shared, session: SessionId, incarnation: Incarnation) -> PathBuf {
-    let name = format!("{session}-{}.sock", incarnation.0);
-    shared.keepers.join(name)
+    shared.keepers.join(socket_name(session, incarnation))
+}
+
+/// The last part of it.
+pub(super) fn socket_name(session: SessionId, incarnation: Incarnation) -> String {
+    format!("{session}-{}.sock", incarnation.0)
 }
 
 /// Has the reaper wait for a keeper that leaves. It removes its cgroup before it does; this is for

@@ -27,6 +27,7 @@ use super::checkpoint::kept_end;
 use super::launch::{Started, collect, start};
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
+use super::retired::Retiring;
 use super::{Prepared, ReadBuffer, Shared, Told};
 use crate::adapter::{Direction, Fact, Observer, Seen};
 use crate::chain::chain;
@@ -37,6 +38,7 @@ use crate::redact::Redactor;
 mod adopt;
 mod deliver;
 mod keep;
+mod retire;
 
 pub(super) use adopt::Taken;
 use keep::Suspending;
@@ -59,14 +61,15 @@ pub(super) struct Ties {
     pub(super) ending: Rc<Cell<bool>>,
 }
 
-/// Runs one backend from its launch to its dismissal.
+/// Runs one backend from its launch to its dismissal, or until only what is kept is left of it:
+/// then its keeper is returned, which stays above that.
 pub(super) async fn run(
     shared: &Shared,
     launch: Launch,
     prepared: Prepared,
     ties: Ties,
     told: mpsc::Receiver<Told>,
-) {
+) -> Option<Retiring> {
     let incarnation = launch.incarnation;
     match start(shared, &launch, &prepared).await {
         Ok(Started {
@@ -95,7 +98,7 @@ pub(super) async fn run(
             drop((launch, prepared));
             let mut link = Link::new(ties, keeper, cgroup, stdio, observer);
             link.open();
-            link.serve(shared, told).await;
+            return link.serve(shared, told).await;
         }
         Err(error) => {
             let failed = LaunchFailed {
@@ -106,6 +109,7 @@ pub(super) async fn run(
             ties.facts.do_send(Facts(vec![failed.into()]));
         }
     }
+    None
 }
 
 /// A delivery that waits for the disk.
@@ -217,7 +221,11 @@ impl Link {
         self.tell();
     }
 
-    pub(super) async fn serve(mut self, shared: &Shared, mut told: mpsc::Receiver<Told>) {
+    pub(super) async fn serve(
+        mut self,
+        shared: &Shared,
+        mut told: mpsc::Receiver<Told>,
+    ) -> Option<Retiring> {
         loop {
             match self.next(&mut told).await {
                 Next::Keeper(Some(event)) => self.on_keeper(&event),
@@ -228,6 +236,9 @@ impl Link {
                 Next::Writable => self.write().await,
                 Next::Delivery((message, text)) => self.on_delivery(shared, message, text),
                 Next::Told(Some(Told::Order(BackendOrder::Dismiss))) => break,
+                Next::Told(Some(Told::Order(BackendOrder::Retire { until }))) => {
+                    return self.retire(until).await;
+                }
                 Next::Told(Some(Told::Order(order))) => self.on_order(shared, order),
                 Next::Told(Some(Told::Suspend(done))) => self.suspend(done),
                 // Another launch took its place, which happens only after it was dismissed, or
@@ -236,7 +247,8 @@ impl Link {
                 Next::Late => self.is_late(),
             }
             if self.can_let_go() {
-                return self.let_go().await;
+                self.let_go().await;
+                return None;
             }
             self.keep().await;
             self.tell();
@@ -247,6 +259,7 @@ impl Link {
             }
         }
         self.leave(shared).await;
+        None
     }
 
     async fn next(&mut self, told: &mut mpsc::Receiver<Told>) -> Next {

@@ -105,9 +105,11 @@ pub(crate) enum AskedVerb {
     /// Start processes without a message
     Wake(WakeArgs),
     /// End processes and cancel their work; the next message wakes them
-    Stop(SessionsArgs),
+    Stop(StopArgs),
     /// End processes and forget the sessions
     Rm(SessionsArgs),
+    /// Keep a process, such as a server, when its session is released or stopped
+    Keep(KeepArgs),
 }
 
 #[derive(Args, Debug)]
@@ -222,6 +224,40 @@ pub(crate) struct SessionsArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    pub(crate) sessions: SessionsArgs,
+    /// End kept processes, too
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("target").required(true))]
+pub(crate) struct KeepArgs {
+    /// The process with this number, and all that is below it
+    #[arg(value_name = "PID", value_parser = pid, group = "target", allow_negative_numbers = true)]
+    pub(crate) pid: Option<i64>,
+    /// Whatever listens on this TCP port
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), group = "target")]
+    pub(crate) listen: Option<u16>,
+    /// How long: a duration (2h) [default: until the session is removed, or stopped with --all]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) ttl: Option<String>,
+    /// Look only below this session
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+}
+
+/// D12: what the kernel takes for more than one process is no process.
+fn pid(text: &str) -> Result<i64, String> {
+    let number = text.parse::<i32>().ok().filter(|&pid| pid > 1);
+    number
+        .map(i64::from)
+        .ok_or_else(|| "not the number of a process".to_owned())
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct WakeArgs {
     #[command(flatten)]
     pub(crate) sessions: SessionsArgs,
@@ -284,6 +320,16 @@ mod tests {
             "drowse new Claude",
             "drowse ps --state asleep",
             "drowse release",
+            "drowse keep",
+            "drowse keep 0",
+            "drowse keep 1",
+            "drowse keep -1",
+            "drowse keep -5",
+            "drowse keep 2147483648",
+            "drowse keep node",
+            "drowse keep 4711 --listen 3000",
+            "drowse keep --listen 0",
+            "drowse keep --listen 65536",
             "drowse serve --listen 0.0.0.0:80",
         ] {
             let error = Cli::try_parse_from(line.split(' ')).unwrap_err();

@@ -30,7 +30,8 @@ pub(crate) async fn ps(
         console.object(&page)?;
         return Ok(Exit::Ok);
     }
-    let text = render::list(&page.sessions, &console.view());
+    let view = console.view();
+    let text = render::list(&page.sessions, &view) + &render::kept_table(&page.sessions, &view);
     console.out.write_all(text.as_bytes())?;
     console.out.flush()?;
     let listed = u64::try_from(page.sessions.len()).unwrap_or(u64::MAX);

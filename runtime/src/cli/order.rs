@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use drowse_client::{Client, ClientError, EventStream, EventsQuery};
-use drowse_messages::{EndReport, SessionEvent, SessionId, SessionReport, SessionState};
+use drowse_messages::{
+    EndReport, KeptProcess, SessionEvent, SessionId, SessionReport, SessionState,
+};
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
@@ -32,8 +34,13 @@ const AT_ONCE: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Release,
-    Wake { fresh: bool },
-    Stop,
+    Wake {
+        fresh: bool,
+    },
+    /// `all`: what the session keeps, too.
+    Stop {
+        all: bool,
+    },
     Remove,
 }
 
@@ -46,6 +53,9 @@ struct Outcome {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     end: Option<EndReport>,
+    /// Kept processes that it ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kept_ended: Vec<KeptProcess>,
 }
 
 pub(crate) async fn run(
@@ -89,18 +99,30 @@ fn report(
 
 /// `released, freed 212 MB (3 processes)`.
 fn words(outcome: &Outcome) -> String {
-    let Some(end) = &outcome.end else {
-        return outcome.outcome.to_owned();
-    };
-    let freed = bytes(end.released_bytes);
-    let processes = count(end.processes.len(), "process", "processes");
-    format!("{}, freed {freed} ({processes})", outcome.outcome)
+    let mut words = outcome.outcome.to_owned();
+    if let Some(end) = &outcome.end {
+        let freed = bytes(end.released_bytes);
+        let processes = count(end.processes.len(), "process", "processes");
+        words.push_str(&format!(", freed {freed} ({processes})"));
+        words.push_str(&named("; kept: ", &end.kept));
+    }
+    words + &named("; ended what was kept: ", &outcome.kept_ended)
+}
+
+fn named(heading: &str, kept: &[KeptProcess]) -> String {
+    let names: Vec<String> = kept
+        .iter()
+        .map(|kept| render::process(&kept.process))
+        .collect();
+    let heading = if names.is_empty() { "" } else { heading };
+    format!("{heading}{}", names.join(", "))
 }
 
 async fn one(client: &Client, order: Order, id: &str, wait: bool) -> Result<Outcome, Failure> {
     let before = client.session(id).await?;
     let session = before.id.to_string();
-    if let Some(already) = order.already(before.state) {
+    let keeps = before.kept.iter().any(|kept| kept.outlives);
+    if let Some(already) = order.already(before.state, keeps) {
         return Ok(outcome(&before, already, None));
     }
     if !wait {
@@ -120,6 +142,7 @@ async fn one(client: &Client, order: Order, id: &str, wait: bool) -> Result<Outc
         session,
         end: None,
         last_error: None,
+        kept_ended: Vec::new(),
     }
     .until_done(events)
     .await
@@ -129,7 +152,8 @@ async fn give(client: &Client, order: Order, session: &str) -> Result<(), Failur
     let given = match order {
         Order::Release => client.release(session).await,
         Order::Wake { fresh } => client.wake(session, fresh).await,
-        Order::Stop => client.stop(session).await,
+        Order::Stop { all: false } => client.stop(session).await,
+        Order::Stop { all: true } => client.stop_all(session).await,
         Order::Remove => client.remove(session).await,
     };
     let Err(error) = given else { return Ok(()) };
@@ -145,7 +169,7 @@ async fn give(client: &Client, order: Order, session: &str) -> Result<(), Failur
         }
         (Some("cannot_resume"), _) => Failure::from(error).with(&match order {
             Order::Wake { .. } => fresh_advice(session),
-            Order::Release | Order::Stop | Order::Remove => {
+            Order::Release | Order::Stop { .. } | Order::Remove => {
                 format!("drowse stop {session} ends it nevertheless")
             }
         }),
@@ -178,25 +202,31 @@ fn outcome(of: &SessionReport, word: &'static str, end: Option<EndReport>) -> Ou
         name: of.name.clone(),
         outcome: word,
         end,
+        kept_ended: Vec::new(),
     }
 }
 
 impl Order {
     /// The word for a session that is as the order wants it already.
-    fn already(self, state: SessionState) -> Option<&'static str> {
+    fn already(self, state: SessionState, keeps: bool) -> Option<&'static str> {
         let ending = matches!(state, SessionState::Releasing | SessionState::Stopping);
         match self {
             Self::Release if !state.is_awake() => Some("has no process already"),
             Self::Wake { .. } if state.is_awake() && !ending => Some("is awake already"),
-            Self::Stop if state == SessionState::Stopped => Some("is stopped already"),
-            Self::Release | Self::Wake { .. } | Self::Stop | Self::Remove => None,
+            Self::Stop { all } if state == SessionState::Stopped && !(all && keeps) => {
+                Some("is stopped already")
+            }
+            Self::Release | Self::Wake { .. } | Self::Stop { .. } | Self::Remove => None,
         }
     }
 
-    /// True when a session in this state is as the order wants it.
-    fn reached(self, state: SessionState) -> bool {
+    /// True when a session is as the order wants it.
+    fn reached(self, report: &SessionReport) -> bool {
+        let state = report.state;
+        let keeps = report.kept.iter().any(|kept| kept.outlives);
         match self {
-            Self::Release | Self::Stop => !state.is_awake(),
+            Self::Release => !state.is_awake(),
+            Self::Stop { all } => !state.is_awake() && !(all && keeps),
             Self::Wake { .. } => matches!(
                 state,
                 SessionState::Working
@@ -213,7 +243,7 @@ impl Order {
         match self {
             Self::Release => "released",
             Self::Wake { .. } => "awake",
-            Self::Stop => "stopped",
+            Self::Stop { .. } => "stopped",
             Self::Remove => "removed",
         }
     }
@@ -246,6 +276,7 @@ struct Wait<'a> {
     session: String,
     end: Option<EndReport>,
     last_error: Option<String>,
+    kept_ended: Vec<KeptProcess>,
 }
 
 impl Wait<'_> {
@@ -253,7 +284,12 @@ impl Wait<'_> {
         let mut progress = self.look().await?;
         loop {
             let deadline = match progress {
-                Progress::Done(word) => return Ok(outcome(&self.before, word, self.end)),
+                Progress::Done(word) => {
+                    return Ok(Outcome {
+                        kept_ended: self.kept_ended,
+                        ..outcome(&self.before, word, self.end)
+                    });
+                }
                 Progress::Until(deadline) => deadline,
             };
             let event = timeout_at(deadline, events.next())
@@ -274,7 +310,16 @@ impl Wait<'_> {
 
     fn sign(&mut self, event: SessionEvent) -> Sign {
         match (self.order, event) {
-            (Order::Release | Order::Stop, SessionEvent::Released { end }) => {
+            (_, SessionEvent::KeptEnded { processes, .. }) => {
+                self.kept_ended.extend(processes);
+                Sign::Look
+            }
+            // What is kept may end after it.
+            (Order::Stop { all: true }, SessionEvent::Released { end }) => {
+                self.end = Some(*end);
+                Sign::Look
+            }
+            (Order::Release | Order::Stop { .. }, SessionEvent::Released { end }) => {
                 self.end = Some(*end);
                 Sign::Done(self.order.done())
             }
@@ -329,8 +374,9 @@ impl Wait<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        if self.order.reached(report.state) {
-            if matches!(self.order, Order::Release | Order::Stop) {
+        if self.order.reached(&report) {
+            let has_process = self.before.state.is_awake();
+            if has_process && matches!(self.order, Order::Release | Order::Stop { .. }) {
                 // The report may be ahead of the event that tells of the end.
                 self.end = report.end;
             }
@@ -380,6 +426,7 @@ mod tests {
             before,
             end: None,
             last_error: None,
+            kept_ended: Vec::new(),
         }
     }
 
@@ -440,11 +487,15 @@ mod tests {
     #[test]
     fn an_order_for_what_is_so_already_is_no_failure() {
         let wake = Order::Wake { fresh: false };
-        assert!(Order::Release.already(SessionState::Released).is_some());
-        assert!(Order::Release.already(SessionState::Releasing).is_none());
-        assert!(wake.already(SessionState::Resting).is_some());
-        assert!(wake.already(SessionState::Releasing).is_none());
-        assert!(Order::Stop.already(SessionState::Released).is_none());
-        assert!(Order::Stop.already(SessionState::Stopped).is_some());
+        let is_so = |order: Order, state| order.already(state, true).is_some();
+        assert!(is_so(Order::Release, SessionState::Released));
+        assert!(!is_so(Order::Release, SessionState::Releasing));
+        assert!(is_so(wake, SessionState::Resting));
+        assert!(!is_so(wake, SessionState::Releasing));
+        let (stop, all) = (Order::Stop { all: false }, Order::Stop { all: true });
+        assert!(!is_so(stop, SessionState::Released));
+        assert!(is_so(stop, SessionState::Stopped));
+        assert!(!is_so(all, SessionState::Stopped), "it keeps something");
+        assert!(all.already(SessionState::Stopped, false).is_some());
     }
 }

@@ -12,12 +12,14 @@ use drowse_messages::WallTime;
 mod amount;
 mod event;
 mod explain;
+mod kept;
 mod list;
 mod session;
 
 pub(crate) use amount::{bytes, long, short};
 pub(crate) use event::event_line;
 pub(crate) use explain::explain;
+pub(crate) use kept::{kept, kept_line, kept_table, process};
 pub(crate) use list::{list, table};
 pub(crate) use session::{hold, show};
 

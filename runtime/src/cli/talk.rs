@@ -7,7 +7,7 @@
 use std::io::{self, Read};
 
 use drowse_client::{Client, ClientError, EventStream};
-use drowse_messages::{Event, MessageId, MessageState, SessionEvent};
+use drowse_messages::{Event, MessageId, MessageState, Reason, SessionEvent};
 
 use crate::chain::chain;
 use crate::cli::again::of_next_daemon;
@@ -199,7 +199,7 @@ impl Answer {
     fn missed(&mut self, console: &mut Console<'_>) -> io::Result<()> {
         self.gap = true;
         let text = "pieces of the answer were lost; all of it follows at the end";
-        self.aside(text, console)
+        Ok(self.aside(text, console)?)
     }
 
     /// Shows what an event brings; `Some` when it was the last.
@@ -225,17 +225,22 @@ impl Answer {
             SessionEvent::Gap { .. } => self.missed(console)?,
             // What is asked begins a line of its own.
             SessionEvent::Asked { .. } if console.columns.is_some() => self.end_line(console)?,
+            SessionEvent::Woken { reason, .. } if !is_expected(*reason) => {
+                self.tell(event, console)?
+            }
             SessionEvent::Notice { .. } | SessionEvent::StartFailed { .. } => {
-                let line = event_line(event, false);
-                // Without the time: it is now.
-                let what = line
-                    .split_once("  ")
-                    .map_or(line.as_str(), |(_, what)| what);
-                self.aside(what, console)?;
+                self.tell(event, console)?;
             }
             _ => {}
         }
         Ok(None)
+    }
+
+    /// Says what else happened, without the time: it is now.
+    fn tell(&mut self, event: &Event, console: &mut Console<'_>) -> io::Result<()> {
+        let line = event_line(event, false);
+        let what = line.split_once("  ").map_or(line.as_str(), |(_, it)| it);
+        self.aside(what, console)
     }
 
     fn piece(&mut self, text: &str, console: &mut Console<'_>) -> io::Result<()> {
@@ -294,6 +299,23 @@ impl Answer {
             .map_or_else(String::new, |number| format!(" to message {number}"));
         let text = format!("{why}, before the answer{which} was complete; the turn may go on");
         Failure::new(Exit::Error, text).with(&again(saying))
+    }
+}
+
+/// True for an end of the last process that its user has asked for, or set a time for.
+const fn is_expected(reason: Reason) -> bool {
+    match reason {
+        Reason::Idle
+        | Reason::Manual
+        | Reason::Stopped
+        | Reason::Removed
+        | Reason::DaemonShutdown => true,
+        // A failed start was told when it failed.
+        Reason::StartFailed => true,
+        Reason::TaskHoldExpired
+        | Reason::ApprovalExpired
+        | Reason::HardLimit
+        | Reason::Crashed { .. } => false,
     }
 }
 

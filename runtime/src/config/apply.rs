@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use drowse_messages::Name;
+use drowse_messages::{KeepRule, Name};
 
 use super::limit::{LIMIT_KEYS, LimitKey, read_limit};
 use super::problem::Problem;
@@ -21,10 +21,13 @@ const STARTING_MAX: usize = 256;
 const AGENTS_MAX: usize = 256;
 const PROJECTS_MAX: usize = 1024;
 
+/// 64 rules: each is looked at for every process of a tree that is being ended.
+const KEEP_RULES_MAX: usize = 64;
 /// 24 h: agents that nobody looks after for a day are forgotten, not waited for.
 const ORPHAN_GRACE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const SECTIONS: [&str; 5] = ["session", "limits", "server", "agents", "projects"];
+const SESSION_KEYS: [&str; 1] = ["keep"];
 const LIMITS_KEYS: [&str; 1] = ["max_starting"];
 const SERVER_KEYS: [&str; 2] = ["listen", "orphan_grace"];
 const AGENT_KEYS: [&str; 3] = ["command", "protocol", "env"];
@@ -37,6 +40,9 @@ impl Config {
             [section] if SECTIONS.contains(section) => section_given(&setting.value),
             ["session", key] if LimitKey::find(key).is_some() => {
                 set_limit(key, &setting.value, &mut self.session)
+            }
+            ["session", "keep"] => {
+                keep_rules(&setting.value).map(|rules| self.session.keep = rules)
             }
             ["limits", "max_starting"] => {
                 starting_max(&setting.value).map(|count| self.starting_max = count)
@@ -71,6 +77,7 @@ impl Config {
             ["command"] => command(value).map(|argv| agent.command = Some(argv)),
             ["protocol"] => protocol(value, &protocols).map(|it| agent.protocol = Some(it)),
             ["env", variable] => set_variable(agent, variable, value),
+            ["keep"] => keep_rules(value).map(|rules| agent.limits.keep = rules),
             [key] if LimitKey::find(key).is_some() => set_limit(key, value, &mut agent.limits),
             _ => Err(unknown(&[&["agents", name.as_str()], rest].concat())),
         }
@@ -89,6 +96,7 @@ impl Config {
         let limits = self.projects.entry(folder).or_default();
         match rest {
             [] => section_given(&setting.value),
+            ["keep"] => keep_rules(&setting.value).map(|rules| limits.keep = rules),
             [key] if LimitKey::find(key).is_some() => set_limit(key, &setting.value, limits),
             _ => Err(unknown(&[&["projects", project], rest].concat())),
         }
@@ -181,6 +189,27 @@ fn command(value: &Value) -> Result<Vec<String>, String> {
     Ok(argv)
 }
 
+/// What outlives a release. A process by its number would mean another one after a while.
+fn keep_rules(value: &Value) -> Result<Vec<KeepRule>, String> {
+    const EXPECTED: &str = "expected an array such as [\"listen:3000\", \"exe:postgres\"]";
+    let Value::List(items) = value else {
+        return Err(format!("is {}; {EXPECTED}", value.kind()));
+    };
+    if items.len() > KEEP_RULES_MAX {
+        return Err(format!("has more than {KEEP_RULES_MAX} rules"));
+    }
+    let rule = |item: &Value| {
+        let Value::Text(text) = item else {
+            return Err(format!("has {} in it; {EXPECTED}", item.kind()));
+        };
+        match text.parse()? {
+            KeepRule::Process(_) => Err(format!("names a process by its number; {EXPECTED}")),
+            rule @ (KeepRule::Listen(_) | KeepRule::Exe(_)) => Ok(rule),
+        }
+    };
+    items.iter().map(rule).collect()
+}
+
 fn protocol(value: &Value, known: &[String]) -> Result<Name, String> {
     let expected = || format!("expected one of: {}", known.join(", "));
     let Value::Text(text) = value else {
@@ -226,10 +255,15 @@ fn unknown(path: &[&str]) -> String {
     let limits = LIMIT_KEYS.map(|key| key.name);
     let candidates: Vec<&str> = match parents {
         [] => SECTIONS.to_vec(),
-        ["session"] | ["projects", _] => limits.to_vec(),
+        ["session"] | ["projects", _] => [SESSION_KEYS.as_slice(), limits.as_slice()].concat(),
         ["limits"] => LIMITS_KEYS.to_vec(),
         ["server"] => SERVER_KEYS.to_vec(),
-        ["agents", _] => [AGENT_KEYS.as_slice(), limits.as_slice()].concat(),
+        ["agents", _] => [
+            AGENT_KEYS.as_slice(),
+            SESSION_KEYS.as_slice(),
+            limits.as_slice(),
+        ]
+        .concat(),
         _ => Vec::new(),
     };
     if let Some(near) = nearest(last, &candidates) {

@@ -137,6 +137,19 @@ fn duration_of(value: &Value) -> Result<Duration, String> {
     }
 }
 
+/// How long a process is to be kept, as people write it.
+///
+/// # Errors
+/// Says what is wrong with the text, and what was expected.
+pub(crate) fn keep_ttl(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "expected a duration such as \"2h\" or \"90s\"";
+    match duration_of_text(text.trim()) {
+        Ok(ttl) if ttl < SHORTEST => Err(format!("is shorter than a millisecond; {EXPECTED}")),
+        Ok(ttl) => Ok(ttl),
+        Err(wrong) => Err(format!("{wrong}; {EXPECTED}")),
+    }
+}
+
 fn expected(off: bool, longest: Option<Duration>) -> String {
     let mut text = "expected a duration such as \"30m\", \"90s\" or \"1h 30m\"".to_owned();
     if off {

@@ -76,6 +76,11 @@ fn write_limits(out: &mut String, limits: &Limits) {
     for key in LIMIT_KEYS {
         line(out, key.name, &quoted(&key.shown(limits)));
     }
+    let rules = limits
+        .keep
+        .iter()
+        .map(|rule| Value::String(rule.to_string()));
+    line(out, "keep", &Value::Array(rules.collect()).to_string());
 }
 
 fn section(out: &mut String, path: &[&str]) {

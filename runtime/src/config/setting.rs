@@ -264,10 +264,11 @@ fn variable_path(name: &str) -> Option<Vec<String>> {
 
 /// A setting of a text source: a flag, a variable, a request.
 pub(super) fn from_text(path: Vec<String>, text: &str, place: Place) -> Setting {
-    // Text has no array syntax of its own, so a command is written as in the file.
+    // Text has no array syntax of its own, so an array is written as in the file.
     let command = path.len() == 3 && path[0] == "agents" && path[2] == "command";
+    let array = command || path.last().is_some_and(|key| key == "keep");
     let value = match DeValue::parse(text) {
-        Ok(value) if command => Value::from_toml(value.get_ref()),
+        Ok(value) if array => Value::from_toml(value.get_ref()),
         Ok(_) | Err(_) => Value::Text(text.trim().to_owned()),
     };
     Setting {

@@ -1,6 +1,7 @@
 //! What the configuration accepts, what it refuses, and the exact words it refuses with.
 
 mod durations;
+mod keep;
 
 use std::fs;
 use std::path::PathBuf;
@@ -129,8 +130,8 @@ fn all_problems_are_reported_one_per_line() {
         "config.toml:2: sesion: unknown key; did you mean session?",
         "config.toml:4: session.idle_affter = \"1m\": unknown key; did you mean session.idle_after?",
         &format!("config.toml:5: session.hard_limit = 5: is a number without a unit; {durations}"),
-        "config.toml:6: session.keep = 1: unknown key; there is: idle_after, hard_limit, \
-         task_hold_max, approval_hold_max, start_limit, eof_grace, term_grace",
+        "config.toml:6: session.keep = 1: is a number; expected an array such as \
+         [\"listen:3000\", \"exe:postgres\"]",
         "config.toml:8: limits.max_starting = 0: is out of range; expected a whole number from 1 \
          to 256",
         &format!(

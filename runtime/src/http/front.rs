@@ -6,10 +6,10 @@
 use std::fmt;
 
 use drowse_actors::ports::Page;
-use drowse_actors::{DaemonHandle, EventStream};
+use drowse_actors::{DaemonHandle, EventStream, KeepWish};
 use drowse_messages::{
-    Accepted, Event, MessageId, OpenSession, Order, Refusal, Restarting, SavedMessage, SendMessage,
-    SessionId, SessionPage, SessionReport, StatusReport,
+    Accepted, Event, KeptReport, MessageId, OpenSession, Order, Refusal, Restarting, SavedMessage,
+    SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
 use futures_util::future::LocalBoxFuture;
 
@@ -33,6 +33,10 @@ pub trait Front: Send + Sync + fmt::Debug {
     fn report(&self, id: SessionId) -> Answer<'_, SessionReport>;
     /// Lists sessions.
     fn list(&self, page: Page) -> Answer<'_, SessionPage>;
+    /// Keeps a process.
+    fn keep(&self, wish: KeepWish) -> Answer<'_, KeptReport>;
+    /// Lists what is kept.
+    fn kept(&self) -> Answer<'_, Vec<KeptReport>>;
     /// Reports the daemon; `None` once it is gone.
     fn status(&self) -> LocalBoxFuture<'_, Option<StatusReport>>;
     /// Reads one message.
@@ -87,6 +91,14 @@ impl Front for DaemonHandle {
 
     fn list(&self, page: Page) -> Answer<'_, SessionPage> {
         Box::pin(Self::list(self, page))
+    }
+
+    fn keep(&self, wish: KeepWish) -> Answer<'_, KeptReport> {
+        Box::pin(Self::keep(self, wish))
+    }
+
+    fn kept(&self) -> Answer<'_, Vec<KeptReport>> {
+        Box::pin(Self::kept(self))
     }
 
     fn status(&self) -> LocalBoxFuture<'_, Option<StatusReport>> {

@@ -10,7 +10,7 @@ use drowse_actors::ports::Page;
 use drowse_messages::{
     AnswerAsk, AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, Interrupt, LAST_EVENT_ID, MessageId, Name,
     NewMessage, Order, Refusal, SendMessage, Sent, SessionId, SessionState, StatusReport, Stop,
-    StopHow, Wake, WakeSession,
+    StopHow, StopSession, Wake, WakeSession,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,9 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, body, metrics, open};
+use super::{Context, body, kept, metrics, open};
 
-type Answered = Result<HttpResponse, Problem>;
+pub(super) type Answered = Result<HttpResponse, Problem>;
 
 /// 100 of a listing fill a screen a few times over; whoever wants more says so.
 const LIST_DEFAULT: usize = 100;
@@ -49,6 +49,12 @@ pub(super) fn configure(app: &mut ServiceConfig) {
     .service(get_only("/metrics", web::get().to(scrape)))
     .service(get_only("/v1/status", web::get().to(status)))
     .service(get_only("/v1/events", web::get().to(events)))
+    .service(
+        web::resource("/v1/kept")
+            .route(web::get().to(kept::list))
+            .route(web::post().to(kept::keep))
+            .default_service(refuse_method("GET, POST")),
+    )
     .service(post_only("/v1/restart", web::post().to(restart)))
     .service(get_only("/v1/messages/{message}", web::get().to(message)))
     .service(
@@ -229,8 +235,20 @@ async fn release(context: Data<Context>, session: web::Path<String>, r: HttpRequ
     end(&context, &session, StopHow::Release, &r).await
 }
 
-async fn stop(context: Data<Context>, session: web::Path<String>, r: HttpRequest) -> Answered {
-    end(&context, &session, StopHow::Stop, &r).await
+async fn stop(
+    context: Data<Context>,
+    session: web::Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Answered {
+    let bytes = body::read(request.headers(), payload, &context.bounds).await?;
+    let wanted: StopSession = body::json_or_default(&bytes)?;
+    let how = if wanted.kept {
+        StopHow::StopAll
+    } else {
+        StopHow::Stop
+    };
+    end(&context, &session, how, &request).await
 }
 
 async fn interrupt(context: Data<Context>, session: web::Path<String>, r: HttpRequest) -> Answered {

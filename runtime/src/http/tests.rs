@@ -4,6 +4,7 @@ mod access;
 mod bounds;
 mod client;
 mod fake;
+mod kept;
 mod sessions;
 mod streams;
 

@@ -136,7 +136,8 @@ impl Cgroup {
         gone_is_fine((), self.write(FREEZE, "0"))
     }
 
-    /// Kills everybody in it and below it, frozen or not, of whatever user.
+    /// Kills everybody in it and below it, frozen or not, of whatever user; but not a process
+    /// whose first thread has ended before the others ([`super::table::Stat::is_leaderless`]).
     ///
     /// # Errors
     /// The kernel refuses.

@@ -78,35 +78,37 @@ pub struct Scope {
     rules: Vec<KeepRule>,
     /// The processes that the rules name.
     kept: BTreeSet<ProcIdentity>,
+    signaller: Signaller,
 }
 
 impl Scope {
-    const fn below(top: Top) -> Self {
+    fn below(top: Top) -> Self {
         Self {
             top,
             cgroup: None,
             agent: None,
             rules: Vec::new(),
             kept: BTreeSet::new(),
+            signaller: Signaller::new(),
         }
     }
 
     /// What is below this keeper.
     #[must_use]
-    pub const fn keeper(keeper: ProcIdentity) -> Self {
+    pub fn keeper(keeper: ProcIdentity) -> Self {
         Self::below(Top::Keeper(keeper))
     }
 
     /// Processes that carry a mark in their environment, and what is below them.
     #[must_use]
-    pub const fn marked(mark: Mark) -> Self {
+    pub fn marked(mark: Mark) -> Self {
         Self::below(Top::Marked(mark))
     }
 
     /// What a keeper that was killed from outside has left: the processes with its mark, those
     /// that this process has adopted, and what is below them.
     #[must_use]
-    pub const fn lost(mark: Mark) -> Self {
+    pub fn lost(mark: Mark) -> Self {
         Self::below(Top::Lost(mark))
     }
 
@@ -153,12 +155,23 @@ impl Scope {
         };
         let mut visit = Visit::default();
         visit.below(roots, on_found)?;
-        if let Some(cgroup) = &self.cgroup {
-            let mut others = cgroup.processes()?;
-            others.retain(|&pid| !visit.has(pid) && !self.is_below_kept(pid));
-            visit.below(others, on_found)?;
-        }
+        let mut others = self.in_own_cgroup()?;
+        others.retain(|&pid| !visit.has(pid) && !self.is_below_kept(pid));
+        visit.below(others, on_found)?;
         Ok(visit)
+    }
+
+    /// The pids in the cgroup. Nobody, when this process or one that it descends from is in it:
+    /// somebody has moved it there, and what is below it is none of this tree.
+    fn in_own_cgroup(&self) -> io::Result<Vec<i32>> {
+        let Some(cgroup) = &self.cgroup else {
+            return Ok(Vec::new());
+        };
+        let mut inside = cgroup.processes()?;
+        if inside.iter().any(|&pid| self.signaller.protects(pid)) {
+            inside.clear();
+        }
+        Ok(inside)
     }
 
     /// True when the way up from this process leads to one that is kept.
@@ -281,7 +294,7 @@ fn terminate(scope: &Scope) -> io::Result<Outcome> {
         // Somebody may have frozen it, and then nobody in it would hear.
         cgroup.thaw()?;
     }
-    let signaller = Signaller::new();
+    let signaller = &scope.signaller;
     let found = scope.list(&|process, stat, count| {
         let held = (count < HELD_MAX).then(|| process.hold().ok()).flatten();
         (stat.clone(), held)

@@ -58,7 +58,8 @@ impl Signaller {
     #[must_use]
     pub fn new() -> Self {
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        let mut protected = vec![own, rustix::process::getpgrp().as_raw_nonzero().get()];
+        // 0 when the leader of the group is outside of our pid namespace, as `docker exec` does it.
+        let mut protected = vec![own, nix::unistd::getpgrp().as_raw()];
         let mut pid = own;
         for _ in 0..ANCESTORS_MAX {
             let Ok(stat) = Process::open(pid).and_then(|process| process.stat()) else {

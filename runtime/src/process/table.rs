@@ -66,6 +66,12 @@ impl Stat {
         !matches!(self.state, 'Z' | 'X') || self.threads > 1
     }
 
+    /// True when its first thread has ended before the others, who live.
+    #[must_use]
+    pub fn is_leaderless(&self) -> bool {
+        matches!(self.state, 'Z' | 'X') && self.threads > 1
+    }
+
     /// True when it cannot fork before it has taken a pending SIGSTOP: it is stopped, traced to a
     /// stop, dead, or asleep in the kernel (a vfork parent waits in `D` for its stopped child).
     #[must_use]

@@ -87,10 +87,7 @@ mod tests {
         let progress = Progress {
             state: SessionState::Resting,
             incarnation: Incarnation(launches),
-            running: None,
-            conversation: None,
-            end: None,
-            last_error: None,
+            ..Progress::default()
         };
         let id = SessionId::from_random(id);
         Write::Save {

@@ -14,6 +14,7 @@ use drowse_messages::{
 use drowse_policy::session::may_be_adopted;
 use rusqlite::{Connection, params};
 
+use super::keeping;
 use super::log;
 use super::sessions::{running_of, state_of};
 use super::sql::{Fault, json, key_of, number, session_id, unsigned};
@@ -56,6 +57,7 @@ fn found(conn: &Connection) -> Result<Recovered, Fault> {
     Ok(Recovered {
         adoptable: adoptable(conn)?,
         left_running: left_running(conn)?,
+        keeping: keeping::sessions(conn)?,
         queued: queued(conn)?,
         states: states(conn)?,
         next_seq: log::next_seq(conn)?,
@@ -121,7 +123,7 @@ fn put_one_at_rest(conn: &Connection, id: i64, now: WallTime) -> Result<(), Faul
         SessionState::New
     };
     let end = (mid_turn || running)
-        .then(|| json(&ended(mid_turn)))
+        .then(|| json(&ended(mid_turn, now)))
         .transpose()?;
     conn.prepare_cached(
         "UPDATE sessions SET state = ?2, state_since = ?3, end = coalesce(?4, end) WHERE id = ?1",
@@ -130,17 +132,10 @@ fn put_one_at_rest(conn: &Connection, id: i64, now: WallTime) -> Result<(), Faul
     Ok(())
 }
 
-fn ended(mid_turn: bool) -> EndReport {
+fn ended(mid_turn: bool, at: WallTime) -> EndReport {
     EndReport {
-        reason: Reason::DaemonShutdown,
-        by: Who::Daemon,
         mid_turn,
-        processes: Vec::new(),
-        released_bytes: 0,
-        reaped: Vec::new(),
-        status: None,
-        survivors: Vec::new(),
-        stderr_tail: String::new(),
+        ..EndReport::new(Reason::DaemonShutdown, Who::Daemon, at)
     }
 }
 

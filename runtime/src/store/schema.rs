@@ -7,7 +7,7 @@
 use rusqlite::Connection;
 
 /// One step per version, oldest first; each runs in a transaction of its own.
-const STEPS: &[&str] = &[VERSION_1];
+const STEPS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// Sessions are split: what is listed is small and clear, what is secret is sealed and apart, so
 /// that a page of a listing reads few pages of the file. Numbers (`AUTOINCREMENT`) are never used
@@ -82,6 +82,12 @@ CREATE TABLE events (
     json    TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX events_of_session ON events (session, seq) WHERE session IS NOT NULL;
+";
+
+/// What sessions keep of their backends. Few have any, and a start looks for those.
+const VERSION_2: &str = "
+ALTER TABLE sessions ADD COLUMN keeping TEXT;
+CREATE INDEX sessions_keeping ON sessions (id) WHERE keeping IS NOT NULL;
 ";
 
 /// The version this program writes.

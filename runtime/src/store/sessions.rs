@@ -29,7 +29,7 @@ const PREFIX_CHARS_MIN: usize = 4;
 const CANDIDATES_MAX: usize = 8;
 
 const COLUMNS: &str = "id, name, agent, protocol, cwd, limits, created, state, incarnation, \
-                       running, conversation, end, last_error, state_since, last_active";
+                       running, conversation, end, last_error, state_since, last_active, keeping";
 
 /// Writes a new session down, its secrets sealed.
 pub(super) fn open(conn: &Connection, seal: &Seal, profile: &Profile) -> Result<(), Fault> {
@@ -220,10 +220,13 @@ pub(super) fn save(
     let running = progress.running.as_ref().map(json).transpose()?;
     let conversation = progress.conversation.as_ref().map(json).transpose()?;
     let end = progress.end.as_ref().map(json).transpose()?;
+    let keeping = Some(&progress.keeping).filter(|keeping| !keeping.is_empty());
+    let keeping = keeping.map(json).transpose()?;
     conn.prepare_cached(
         "UPDATE sessions
          SET state_since = iif(state = ?2, state_since, ?8), last_active = ?8, state = ?2,
-             incarnation = ?3, running = ?4, conversation = ?5, end = ?6, last_error = ?7
+             incarnation = ?3, running = ?4, conversation = ?5, end = ?6, last_error = ?7,
+             keeping = ?9
          WHERE id = ?1",
     )?
     .execute(params![
@@ -235,6 +238,7 @@ pub(super) fn save(
         end,
         progress.last_error,
         number(now.0),
+        keeping,
     ])?;
     Ok(())
 }
@@ -286,6 +290,7 @@ struct Columns {
     last_error: Option<String>,
     state_since: i64,
     last_active: i64,
+    keeping: Option<String>,
 }
 
 fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
@@ -305,6 +310,7 @@ fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
         last_error: row.get(12)?,
         state_since: row.get(13)?,
         last_active: row.get(14)?,
+        keeping: row.get(15)?,
     })
 }
 
@@ -329,6 +335,7 @@ impl Columns {
             conversation: optional("conversation", self.conversation.as_deref())?,
             end: optional("end", self.end.as_deref())?,
             last_error: self.last_error,
+            keeping: optional("keeping", self.keeping.as_deref())?.unwrap_or_default(),
         };
         let profile = Profile {
             id: session_id(self.id),

@@ -4,6 +4,7 @@ mod crash;
 mod disk;
 mod files;
 mod inbox;
+mod keeping;
 mod log;
 mod recover;
 mod sessions;
@@ -106,10 +107,7 @@ fn progress(state: SessionState) -> Progress {
     Progress {
         state,
         incarnation: Incarnation(1),
-        running: None,
-        conversation: None,
-        end: None,
-        last_error: None,
+        ..Progress::default()
     }
 }
 

@@ -5,6 +5,7 @@
 //! | `plain` | a leaf |
 //! | `launcher` | a launcher that waits for a server which goes on after its stdin ends |
 //! | `server:PORT` | such a server alone (0: any port) |
+//! | `command:PORT` | a launcher and a shell, each of which waits, above such a server, all in a process group of their own |
 //! | `mid` | a parent that dies on SIGTERM above a leaf that ignores it |
 //! | `setsid` | a leaf in a session of its own |
 //! | `double-fork` | a leaf in a session of its own whose parent has exited |
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use drowse_tests::process::ProcIdentity;
 use drowse_tests::wait::{CEILING, wait_until};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::{home, input};
@@ -39,6 +41,7 @@ pub(crate) fn spawn(role: &str, count: usize) -> Vec<String> {
         };
         let expected = match role {
             "launcher" | "mid" => 2,
+            _ if role.starts_with("command:") => 3,
             _ => 1,
         };
         named.extend(wait_until(
@@ -70,6 +73,12 @@ pub(crate) fn run(words: &[String]) -> ExitCode {
                 Err(why) => home::refuse(1, &why.to_string()),
             };
         }
+        "command" => {
+            // A shell gives each command a group of its own.
+            _ = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
+            return parent_of(&role.replace("command", "shell"), role, token);
+        }
+        "shell" => return parent_of(&role.replace("shell", "server"), role, token),
         "server" => return serve(role, token),
         "setsid" => {
             // It fails only for a group leader, and a fresh child is none.

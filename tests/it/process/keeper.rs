@@ -123,21 +123,8 @@ fn closing_stdin_ends_an_agent_that_heeds_it() {
         let mut backend = Backend::start("echo;exit 7").await;
         backend.say("hello\n").await;
         assert_eq!(backend.line().await, "hello\n");
-        backend
-            .link
-            .send(ToKeeper::CloseStdin)
-            .await
-            .expect("a keeper");
-        let Backend {
-            session,
-            link,
-            agent,
-            stdio,
-            said,
-        } = backend;
-        let (stdout, stderr) = (stdio.stdout, stdio.stderr);
-        drop(stdio.stdin);
-        let mut link = link;
+        backend.end_input().await;
+        let link = &mut backend.link;
         let event = in_time("the exit", link.next_message())
             .await
             .expect("understood");
@@ -149,16 +136,13 @@ fn closing_stdin_ends_an_agent_that_heeds_it() {
             .await
             .expect("understood");
         assert!(matches!(event, Some(KeeperEvent::Empty)), "{event:?}");
-        drop((session, agent, said, stdout, stderr));
         link.send(ToKeeper::Leave).await.expect("a keeper");
         let event = in_time("the leaving", link.next_message())
             .await
             .expect("understood");
         assert!(event.is_none(), "{event:?}");
-        assert_eq!(
-            collect(&pool, link.keeper()).await,
-            Some(ExitStatus::Code(0))
-        );
+        let keeper = link.keeper();
+        assert_eq!(collect(&pool, keeper).await, Some(ExitStatus::Code(0)));
     });
 }
 

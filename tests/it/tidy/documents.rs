@@ -104,6 +104,7 @@ fn the_guide_has_every_configuration_key() {
     let mut all = Names::new();
     for (section, names) in [
         ("session", limits),
+        ("session", keys("SESSION_KEYS")),
         ("limits", keys("LIMITS_KEYS")),
         ("server", keys("SERVER_KEYS")),
         ("agents.NAME", keys("AGENT_KEYS")),

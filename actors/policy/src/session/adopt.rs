@@ -107,6 +107,10 @@ pub(super) fn suspend(phase: Phase, cx: &mut Cx<'_>) -> Phase {
             ending.suspend();
             Phase::Ending(ending)
         }
+        Phase::Clearing(mut clearing) => {
+            clearing.suspend();
+            Phase::Clearing(clearing)
+        }
         Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => {
             cx.common.awaits_nudge = false;
             phase

@@ -38,6 +38,7 @@ pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
         | Input::ChildExited(_)
         | Input::TreeEmptied(_)
         | Input::ReapReport(_)
+        | Input::KeptEnded(_)
         | Input::LimitsChanged(_) => phase,
     }
 }
@@ -64,6 +65,7 @@ pub(super) fn on_ended(input: &Input, cx: &mut Cx<'_>) -> Phase {
         | Input::ChildExited(_)
         | Input::TreeEmptied(_)
         | Input::ReapReport(_)
+        | Input::KeptEnded(_)
         | Input::LimitsChanged(_) => {}
     }
     Phase::Ended

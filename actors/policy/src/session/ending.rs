@@ -13,18 +13,19 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, ChildExited, Delivered, DeliveryResult, EndReport, ExitStatus, MessageId,
-    MessageState, MonoTime, Order, ReapReport, ReapRequest, ReapStep, Running, SessionEvent,
-    Survivor,
+    MessageState, MonoTime, Order, ProcReport, ReapReport, ReapRequest, ReapStep, Running,
+    SessionEvent, Survivor,
 };
 
 use self::found::Found;
 use super::live::Live;
 use super::purpose::Purpose;
 use super::turn::{self, Turn};
-use super::{Cx, Phase, orders};
+use super::{Cx, Phase, keep, orders};
 use crate::effect::{BackendOrder, Effect, Input};
 
 mod found;
+mod kept;
 
 /// How long a teardown waits for its snapshot. 5 s: measuring memory is slow on a busy machine,
 /// and a snapshot that never comes must not keep a process alive.
@@ -36,7 +37,7 @@ pub const STUCK_RETRY_AFTER: Duration = Duration::from_secs(30);
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// How long the reaper may take over an answer before the ladder goes on without it. 20 s: above
 /// the reaper's own bound, so this is a last resort.
-const REAP_ANSWER_MAX: Duration = Duration::from_secs(20);
+pub(super) const REAP_ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Where on the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,10 @@ pub(super) struct Ending {
     reaped: Found,
     survivors: Vec<Survivor>,
     stderr_tail: String,
+    /// What is kept of it; `None` until a snapshot said what there is.
+    kept: Option<Vec<ProcReport>>,
+    /// The snapshot was asked for a second time.
+    looked_again: bool,
 }
 
 impl Ending {
@@ -127,6 +132,8 @@ impl Ending {
             reaped: Found::default(),
             survivors: Vec::new(),
             stderr_tail: String::new(),
+            kept: None,
+            looked_again: false,
         });
         ending.reap(Rung::Snapshot, ReapStep::Snapshot, SNAPSHOT_MAX, cx);
         ending
@@ -172,8 +179,9 @@ impl Ending {
             Input::Delivered(delivered) => self.on_delivered(*delivered, cx),
             Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
             Input::MessageQueued(_) => self.purpose.note_message(),
-            // Its tasks end with it. The rest speaks of starts.
+            // Its tasks end with it. The rest speaks of starts, and of other trees.
             Input::TaskRoster(_)
+            | Input::KeptEnded(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
             | Input::Adopted(_)
@@ -247,14 +255,18 @@ impl Ending {
             Order::Wake(wake) => self.purpose.wake(wake.fresh),
             Order::Answer(answer) => orders::refuse_answer(answer, cx),
             Order::LiftHold(_) => {}
+            Order::Keep(wanted) => keep::ask(wanted, false, self.state(), cx),
             Order::Interrupt(_) | Order::TakeHold(_) => {
-                let state = if self.purpose.is_release() {
-                    "releasing"
-                } else {
-                    "stopping"
-                };
-                orders::refuse_not_running(state, cx);
+                orders::refuse_not_running(self.state(), cx);
             }
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        if self.purpose.is_release() {
+            "releasing"
+        } else {
+            "stopping"
         }
     }
 
@@ -267,6 +279,7 @@ impl Ending {
         let late = cx.now >= self.until;
         let gone = self.is_told();
         match self.rung {
+            Rung::Snapshot if self.must_look_again(cx) => self.look_again(cx),
             Rung::Snapshot => self.after_snapshot(cx),
             Rung::Interrupt if gone => self.terminate(cx),
             Rung::Interrupt => {
@@ -340,7 +353,7 @@ impl Ending {
             keeper: self.running.keeper.process,
             agent: Some(self.running.agent.process),
             cgroup: self.running.cgroup.clone(),
-            keep: Vec::new(),
+            keep: self.spared(cx),
             step,
         }));
     }
@@ -357,6 +370,7 @@ impl Ending {
             return Phase::Ending(self);
         }
         self.awaited = None;
+        self.note_kept(report);
         match report.step {
             ReapStep::Snapshot => self.processes.note(&report.processes),
             ReapStep::Terminate => {
@@ -426,7 +440,11 @@ impl Ending {
 
     /// All that can be known of the end is known.
     fn finish(mut self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
-        cx.tell(BackendOrder::Dismiss);
+        if self.goes_back_for_kept(cx) {
+            return Phase::Ending(self);
+        }
+        let left = self.kept.take().unwrap_or_default();
+        let kept = keep::retire(&self.running, &left, cx);
         if let Some(message) = self.message() {
             let why = format!(
                 "the agent ended while it worked on this: {}",
@@ -438,8 +456,11 @@ impl Ending {
         let end = EndReport {
             reason: self.purpose.reason(),
             by: self.purpose.by().clone(),
+            at: cx.common.wall,
             mid_turn: self.turn.is_some(),
             released_bytes: processes.iter().map(|process| process.pss_bytes).sum(),
+            servers: self.servers(&processes),
+            kept,
             processes,
             reaped: self.reaped.take(),
             status: self.status,

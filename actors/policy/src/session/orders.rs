@@ -10,6 +10,7 @@ use drowse_messages::{
 
 use super::ending::Ending;
 use super::idle::Rest;
+use super::keep::{self, Clearing};
 use super::live::Live;
 use super::purpose::Purpose;
 use super::starting::Starting;
@@ -47,7 +48,7 @@ pub(super) fn refuse_answer(answer: &AnswerAsk, cx: &mut Cx<'_>) {
 /// Stopping cancels what waits; a shutdown and a release keep it.
 pub(super) fn cancel_for(how: StopHow, cx: &mut Cx<'_>) {
     match how {
-        StopHow::Stop => cx.cancel_inbox("the session was stopped"),
+        StopHow::Stop | StopHow::StopAll => cx.cancel_inbox("the session was stopped"),
         StopHow::Remove => cx.cancel_inbox("the session was removed"),
         StopHow::Release | StopHow::Shutdown => {}
     }
@@ -114,6 +115,11 @@ pub(super) fn on_asleep(phase: Phase, order: &Order, cx: &mut Cx<'_>) -> Phase {
             Starting::begin(wake.fresh, cx)
         }
         Order::LiftHold(_) => phase,
+        Order::Keep(wanted) => {
+            let state = report::state(&phase, cx.common).code();
+            keep::ask(wanted, false, state, cx);
+            phase
+        }
         Order::Answer(answer) => {
             refuse_answer(answer, cx);
             phase
@@ -130,10 +136,16 @@ fn on_asleep_stop(phase: Phase, stop: &Stop, cx: &mut Cx<'_>) -> Phase {
     cx.common.awaits_nudge &= stop.how == StopHow::Release;
     cancel_for(stop.how, cx);
     let failing = matches!(phase, Phase::Failing);
+    let has_kept = !stop.how.keeps() && !cx.common.keep.is_clear();
     match stop.how {
+        StopHow::Shutdown | StopHow::StopAll if has_kept => {
+            Clearing::begin(Purpose::of(stop), failing)
+        }
         StopHow::Release | StopHow::Shutdown => phase,
-        StopHow::Stop if !failing => phase,
-        StopHow::Stop | StopHow::Remove => Purpose::of(stop).finish_without_process(cx),
+        StopHow::Stop | StopHow::StopAll if !failing => phase,
+        StopHow::Stop | StopHow::StopAll | StopHow::Remove => {
+            Purpose::of(stop).finish_without_process(cx)
+        }
     }
 }
 
@@ -152,6 +164,7 @@ pub(super) fn on_working(mut live: Box<Live>, turn: Turn, order: &Order, cx: &mu
             return Ending::begin(live, Purpose::of(stop), Some(turn), cx);
         }
         Order::Interrupt(_) => cx.tell(BackendOrder::Interrupt),
+        Order::Keep(wanted) => keep::ask(wanted, true, "working", cx),
         Order::Wake(_) => {}
         Order::Answer(answer) => live.answer(answer, cx),
         Order::TakeHold(hold) => take_lease(hold, cx),
@@ -165,6 +178,7 @@ pub(super) fn on_resting(mut live: Box<Live>, rest: Rest, order: &Order, cx: &mu
     match order {
         Order::Stop(stop) => return on_resting_stop(live, rest, stop, cx),
         Order::Interrupt(_) => refuse_not_running("resting", cx),
+        Order::Keep(wanted) => keep::ask(wanted, true, "resting", cx),
         Order::Wake(_) => {}
         Order::Answer(answer) => live.answer(answer, cx),
         Order::TakeHold(hold) => take_lease(hold, cx),

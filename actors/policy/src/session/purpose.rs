@@ -9,6 +9,7 @@ use drowse_messages::{
     EndReport, ExitStatus, Incarnation, Reason, SessionEvent, Stop, StopHow, Who,
 };
 
+use super::keep::Clearing;
 use super::starting::{self, Starting};
 use super::{Cx, Phase, orders};
 use crate::effect::Effect;
@@ -44,7 +45,7 @@ impl Goal {
         match how {
             StopHow::Release => Self::Release(Reason::Manual),
             StopHow::Shutdown => Self::Shutdown,
-            StopHow::Stop => Self::Stop,
+            StopHow::Stop | StopHow::StopAll => Self::Stop,
             StopHow::Remove => Self::Remove,
         }
     }
@@ -80,19 +81,25 @@ pub(super) struct Purpose {
     goal: Goal,
     by: Who,
     next: Next,
+    /// What is to be kept outlives it.
+    keeps: bool,
 }
 
 impl Purpose {
     pub(super) fn new(goal: Goal, by: Who) -> Self {
-        let next = match goal {
-            Goal::Shutdown => Next::Nothing,
-            Goal::Release(_)
-            | Goal::StartFailed { .. }
-            | Goal::Crash { .. }
-            | Goal::Stop
-            | Goal::Remove => Next::Inbox,
+        let (next, keeps) = match goal {
+            Goal::Shutdown => (Next::Nothing, false),
+            Goal::Remove => (Next::Inbox, false),
+            Goal::Release(_) | Goal::StartFailed { .. } | Goal::Crash { .. } | Goal::Stop => {
+                (Next::Inbox, true)
+            }
         };
-        Self { goal, by, next }
+        Self {
+            goal,
+            by,
+            next,
+            keeps,
+        }
     }
 
     /// The agent says that there is no conversation to go on with.
@@ -107,11 +114,24 @@ impl Purpose {
 
     /// Somebody asks for an end.
     pub(super) fn of(stop: &Stop) -> Self {
-        Self::new(Goal::of(stop.how), stop.by.clone())
+        let keeps = stop.how.keeps();
+        Self {
+            keeps,
+            ..Self::new(Goal::of(stop.how), stop.by.clone())
+        }
     }
 
     pub(super) fn reason(&self) -> Reason {
         self.goal.reason()
+    }
+
+    /// True when what is to be kept outlives it.
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    pub(super) fn is_shutdown(&self) -> bool {
+        self.goal == Goal::Shutdown
     }
 
     pub(super) fn by(&self) -> &Who {
@@ -145,6 +165,7 @@ impl Purpose {
     pub(super) fn join(&mut self, stop: &Stop, cx: &mut Cx<'_>) {
         orders::cancel_for(stop.how, cx);
         let other = Self::of(stop);
+        self.keeps &= other.keeps;
         if self.next != Next::Nothing {
             self.next = other.next;
         }
@@ -178,22 +199,16 @@ impl Purpose {
 
     /// Ends a session that owns no process.
     pub(super) fn finish_without_process(self, cx: &mut Cx<'_>) -> Phase {
-        cx.common.end = Some(EndReport {
-            reason: self.reason(),
-            by: self.by.clone(),
-            mid_turn: false,
-            processes: Vec::new(),
-            released_bytes: 0,
-            reaped: Vec::new(),
-            status: None,
-            survivors: Vec::new(),
-            stderr_tail: String::new(),
-        });
+        let end = EndReport::new(self.reason(), self.by.clone(), cx.common.wall);
+        cx.common.end = Some(end);
         self.follow(cx)
     }
 
-    /// What comes after it.
+    /// What comes after it: first of all, the end of what is not to be kept any more.
     pub(super) fn follow(self, cx: &mut Cx<'_>) -> Phase {
+        if !self.keeps && !cx.common.keep.is_clear() {
+            return Clearing::begin(self, false);
+        }
         cx.common.leases.clear();
         match (self.goal, self.next) {
             (Goal::Remove, _) => {

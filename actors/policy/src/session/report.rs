@@ -3,8 +3,8 @@
 //! Invariant: reading changes nothing, and everything that holds is in the list.
 
 use drowse_messages::{
-    AskKind, AwakeReport, BusyKind, Evidence, Hold, HoldKind, HoldReport, MonoTime, Profile,
-    Reason, SessionReport, SessionState, WallTime, millis,
+    AskKind, AwakeReport, BusyKind, Evidence, Hold, HoldKind, HoldReport, MonoTime, ProcIdentity,
+    Profile, Reason, SessionReport, SessionState, WallTime, millis,
 };
 
 use super::live::Live;
@@ -36,6 +36,7 @@ impl Session {
             Phase::Starting(_)
             | Phase::Dormant
             | Phase::Ending(_)
+            | Phase::Clearing(_)
             | Phase::Released
             | Phase::Failing
             | Phase::Ended => Vec::new(),
@@ -51,6 +52,12 @@ impl Session {
         report.last_active = times.last_active;
         report.awake = self.awake(now);
         report
+    }
+
+    /// The retired keepers above what it keeps.
+    #[must_use]
+    pub fn retired(&self) -> Vec<ProcIdentity> {
+        self.common.keep.keepers()
     }
 
     fn awake(&self, now: MonoTime) -> Option<AwakeReport> {
@@ -88,9 +95,12 @@ impl Session {
         match &self.phase {
             Phase::Starting(starting) => starting.live(),
             Phase::Working(live, _) | Phase::Resting(live, _) => Some(live),
-            Phase::Dormant | Phase::Ending(_) | Phase::Released | Phase::Failing | Phase::Ended => {
-                None
-            }
+            Phase::Dormant
+            | Phase::Ending(_)
+            | Phase::Clearing(_)
+            | Phase::Released
+            | Phase::Failing
+            | Phase::Ended => None,
         }
     }
 
@@ -108,6 +118,7 @@ impl Session {
             Phase::Working(_, turn) => seen.push((turn.since, "turn began".to_owned())),
             Phase::Resting(_, rest) => seen.push((rest.quiet_since, "quiet since".to_owned())),
             Phase::Ending(ending) => seen.push((now, format!("ending: {}", ending.in_words()))),
+            Phase::Clearing(_) => seen.push((now, "ending: what was kept".to_owned())),
             Phase::Starting(_)
             | Phase::Dormant
             | Phase::Released
@@ -135,7 +146,7 @@ pub(super) fn state(phase: &Phase, common: &Common) -> SessionState {
         Phase::Resting(live, _) if is_held_by_background(live) => SessionState::Waiting,
         Phase::Resting(..) => SessionState::Resting,
         Phase::Ending(ending) if ending.purpose().is_release() => SessionState::Releasing,
-        Phase::Ending(_) => SessionState::Stopping,
+        Phase::Ending(_) | Phase::Clearing(_) => SessionState::Stopping,
         Phase::Released => released_state(common),
         Phase::Failing => SessionState::Failing,
         Phase::Ended => SessionState::Stopped,
@@ -178,6 +189,7 @@ pub(super) fn is_held(phase: &Phase, common: &Common) -> bool {
         Phase::Starting(_)
         | Phase::Dormant
         | Phase::Ending(_)
+        | Phase::Clearing(_)
         | Phase::Released
         | Phase::Failing
         | Phase::Ended => false,

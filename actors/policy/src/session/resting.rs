@@ -40,7 +40,8 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
         | Input::LaunchFailed(_)
         | Input::Adopted(_)
         | Input::Suspend(_)
-        | Input::ReapReport(_) => Phase::Resting(live, rest),
+        | Input::ReapReport(_)
+        | Input::KeptEnded(_) => Phase::Resting(live, rest),
     }
 }
 

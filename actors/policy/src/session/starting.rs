@@ -16,7 +16,7 @@ use super::idle::Rest;
 use super::live::Live;
 use super::purpose::{Goal, Purpose};
 use super::turn::Turn;
-use super::{Cx, Phase, orders};
+use super::{Cx, Phase, keep, orders};
 use crate::effect::{Effect, Input};
 
 /// 5: an agent that fails this often in a row has a lasting trouble, which a person must see.
@@ -116,6 +116,7 @@ impl Starting {
             | Input::Adopted(_)
             | Input::Suspend(_)
             | Input::ReapReport(_)
+            | Input::KeptEnded(_)
             | Input::LimitsChanged(_) => Phase::Starting(self),
         }
     }
@@ -124,6 +125,7 @@ impl Starting {
         match self.stage {
             Stage::Queued => {
                 let common = &mut cx.common;
+                common.keep.forget_asked();
                 common.incarnation = common.incarnation.next();
                 if self.fresh {
                     common.conversation = None;
@@ -153,6 +155,7 @@ impl Starting {
             incarnation: cx.common.incarnation,
             agent_pid: running.agent.process.pid(),
         });
+        keep::tell_of_end(cx);
         let live = Box::new(Live::new(running, cx));
         if let Some(cancelled) = self.cancelled {
             cx.fx.push(Effect::StartSettled);
@@ -276,6 +279,11 @@ impl Starting {
                     Phase::Starting(self)
                 }
             },
+            Order::Keep(wanted) => {
+                let is_live = matches!(self.stage, Stage::Handshaking(_));
+                keep::ask(wanted, is_live, "starting", cx);
+                Phase::Starting(self)
+            }
             Order::TakeHold(hold) => {
                 orders::take_lease(hold, cx);
                 Phase::Starting(self)

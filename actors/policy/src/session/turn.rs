@@ -94,6 +94,7 @@ pub(super) fn on(mut live: Box<Live>, turn: Turn, input: &Input, cx: &mut Cx<'_>
         | Input::Adopted(_)
         | Input::Suspend(_)
         | Input::ReapReport(_)
+        | Input::KeptEnded(_)
         | Input::LimitsChanged(_) => Phase::Working(live, turn),
     }
 }

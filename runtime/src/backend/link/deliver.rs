@@ -80,7 +80,7 @@ impl Link {
                 self.closing = true;
                 self.observer.close()
             }
-            BackendOrder::Dismiss => return,
+            BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
         };
         self.take(seen, None);
     }

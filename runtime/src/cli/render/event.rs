@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use drowse_messages::{Event, SessionEvent, StatusReport};
+use drowse_messages::{Event, ProcReport, SessionEvent, StatusReport};
 
-use super::session::end;
-use super::{count, cut, long, moment, one_line};
+use super::session::{NOTICE_CHARS_MAX, end};
+use super::{count, cut, long, moment, one_line, process};
 
 /// 160 characters of a text: with time and id before it, two lines of a terminal.
 const TEXT_CHARS_MAX: usize = 160;
@@ -67,7 +67,9 @@ fn what(event: &SessionEvent) -> String {
                 .collect();
             format!("release failed: {left} left ({})", pids.join(", "))
         }
-        SessionEvent::Notice { text: notice } => format!("notice: {}", text(notice)),
+        SessionEvent::Notice { text: notice } => {
+            format!("notice: {}", cut(notice, NOTICE_CHARS_MAX))
+        }
         SessionEvent::Removed => "removed".to_owned(),
         SessionEvent::Draining => "the daemon is ending".to_owned(),
         SessionEvent::Gap { missed } => match missed {
@@ -136,11 +138,49 @@ fn turn(event: &SessionEvent) -> String {
                 held_by.join(", ")
             )
         }
+        SessionEvent::Woken {
+            reason,
+            by,
+            ended,
+            processes,
+        } => {
+            let (by, at) = (one_line(&by.to_string()).into_owned(), moment(*ended));
+            format!(
+                "woken after its end at {at}: {reason}, by {by}{}",
+                processes_in_words(processes.iter())
+            )
+        }
+        SessionEvent::KeepAsked { kept, by } => {
+            let by = one_line(&by.to_string()).into_owned();
+            format!("to be kept: {}, by {by}", process(&kept.process))
+        }
+        SessionEvent::Kept { processes } => {
+            let processes = processes.iter().map(|kept| &kept.process);
+            format!("kept{}", processes_in_words(processes))
+        }
+        SessionEvent::KeptEnded { processes, by } => {
+            let by = one_line(&by.to_string()).into_owned();
+            let processes = processes.iter().map(|kept| &kept.process);
+            format!("kept no more, by {by}{}", processes_in_words(processes))
+        }
         SessionEvent::LimitWarned { reason, in_ms } => {
             format!("will be ended in {}: {reason}", duration(in_ms))
         }
         _ => "something this version does not know".to_owned(),
     }
+}
+
+/// 8 processes by name fill a line.
+const PROCESSES_MAX: usize = 8;
+
+fn processes_in_words<'a>(all: impl ExactSizeIterator<Item = &'a ProcReport>) -> String {
+    let more = all.len().saturating_sub(PROCESSES_MAX);
+    let mut words: Vec<String> = all.take(PROCESSES_MAX).map(process).collect();
+    if more > 0 {
+        words.push(format!("{more} more"));
+    }
+    let colon = if words.is_empty() { "" } else { "; " };
+    format!("{colon}{}", words.join(", "))
 }
 
 fn text(text: &str) -> String {
@@ -216,6 +256,21 @@ mod tests {
                 r#""event":"ending","reason":{"crashed":{"status":{"signal":9}}},
                    "by":{"kind":"outside"}"#,
                 "ending: crashed (signal 9), by outside",
+            ),
+            (
+                r#""event":"woken","reason":{"crashed":{"status":{"signal":9}}},
+                   "by":{"kind":"outside"},"ended":1060000,
+                   "processes":[{"identity":{"pid":7,"start_ticks":1},"parent":2,"name":"node",
+                                 "pss_bytes":0,"listens":[3000]}]"#,
+                "woken after its end at 1970-01-01T00:17:40Z: crashed (signal 9), by outside; \
+                 node (pid 7, port 3000)",
+            ),
+            (
+                r#""event":"kept_ended","by":{"kind":"rule"},
+                   "processes":[{"process":{"identity":{"pid":7,"start_ticks":1},"parent":2,
+                                            "name":"node","pss_bytes":0},
+                                 "rule":"exe:node","since":0}]"#,
+                "kept no more, by drowse; node (pid 7)",
             ),
             (
                 r#""event":"hold_lifted","id":4,"expired":true"#,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use drowse_messages::{AwakeReport, EndReport, ProcReport, SessionReport, SessionState};
 
-use super::session::{end, hold};
-use super::{View, bytes, cut, long, moment, one_line, safe};
+use super::session::{NOTICE_CHARS_MAX, end, hold};
+use super::{View, bytes, cut, kept, long, moment, one_line, safe};
 
 /// 500 characters of an error or a title: what fits under one's eyes at once.
 const TEXT_CHARS_MAX: usize = 500;
@@ -39,6 +39,17 @@ pub(crate) fn explain(session: &SessionReport, view: &View<'_>) -> String {
         explain_awake(&mut text, awake);
     } else if let Some(end) = &session.end {
         explain_end(&mut text, end);
+    }
+    if !session.kept.is_empty() {
+        text.heading("It keeps");
+        for report in &session.kept {
+            let later = if report.outlives {
+                ""
+            } else {
+                ", once its process ends"
+            };
+            text.line(format_args!("  {}{later}", kept(&report.kept, view)));
+        }
     }
     if let Some(error) = &session.last_error {
         text.heading("Last error");
@@ -157,6 +168,10 @@ fn explain_end(text: &mut Text, report: &EndReport) {
     if !report.reaped.is_empty() {
         text.heading("Left over by the agent, and ended");
         processes(text, "  ", &report.reaped);
+    }
+    if let Some(notice) = report.notice() {
+        text.heading("Servers among them");
+        text.line(format_args!("  {}", cut(&notice, NOTICE_CHARS_MAX)));
     }
     if !report.survivors.is_empty() {
         text.heading("Could not be ended");

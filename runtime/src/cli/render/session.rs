@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use drowse_messages::{AwakeReport, EndReport, HoldReport, SessionReport};
 
-use super::{View, bytes, count, cut, long, moment, one_line};
+use super::{View, bytes, count, cut, kept, long, moment, one_line};
 
 /// 200 characters of a description: two lines of a terminal.
 const TEXT_CHARS_MAX: usize = 200;
+
+/// 500 characters of a notice: several servers by name, and how to keep such.
+pub(super) const NOTICE_CHARS_MAX: usize = 500;
 
 /// All facts, one a line; a fact there is none of has no line.
 pub(crate) fn show(session: &SessionReport, view: &View<'_>) -> String {
@@ -40,8 +43,15 @@ pub(crate) fn show(session: &SessionReport, view: &View<'_>) -> String {
     if let Some(awake) = &session.awake {
         show_awake(&mut facts, awake);
     }
+    for report in &session.kept {
+        let what = kept(&report.kept, view);
+        facts.add(if report.outlives { "kept" } else { "to keep" }, what);
+    }
     if let Some(report) = &session.end {
         facts.add("last end", end(report));
+        if let Some(notice) = report.notice() {
+            facts.add("notice", cut(&notice, NOTICE_CHARS_MAX));
+        }
     }
     if let Some(error) = &session.last_error {
         facts.add("last error", cut(error, TEXT_CHARS_MAX));

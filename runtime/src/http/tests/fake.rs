@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
+use drowse_actors::KeepWish;
 use drowse_actors::ports::Page;
 use drowse_messages::{
-    Accepted, Event, MessageId, MessageState, OpenSession, Order, Profile, Progress, Refusal,
-    Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId, SessionPage,
-    SessionReport, StatusReport, WallTime,
+    Accepted, Event, KeptReport, MessageId, MessageState, OpenSession, Order, Profile, Progress,
+    Refusal, Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId,
+    SessionPage, SessionReport, StatusReport, WallTime,
 };
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
@@ -23,6 +24,8 @@ pub(super) struct World {
     pub(super) opened: Vec<OpenSession>,
     /// Orders taken.
     pub(super) orders: Vec<(SessionId, Order)>,
+    /// Wishes to keep a process.
+    pub(super) keeps: Vec<KeepWish>,
     /// Pages asked for.
     pub(super) pages: Vec<Page>,
     /// Refusals to answer the next commands with.
@@ -212,6 +215,25 @@ impl Front for Fake {
                 total,
                 next: None,
             })
+        })
+    }
+
+    fn keep(&self, wish: KeepWish) -> Answer<'_, KeptReport> {
+        Box::pin(async move {
+            self.refusal()?;
+            let mut world = self.world();
+            world.keeps.push(wish);
+            let mut kept = world.sessions.iter().flat_map(|session| &session.kept);
+            Ok(kept.next().expect("the test keeps something").clone())
+        })
+    }
+
+    fn kept(&self) -> Answer<'_, Vec<KeptReport>> {
+        Box::pin(async move {
+            self.refusal()?;
+            let world = self.world();
+            let kept = world.sessions.iter().flat_map(|session| &session.kept);
+            Ok(kept.cloned().collect())
         })
     }
 

@@ -29,7 +29,7 @@ use super::{
     wait_for_end,
 };
 use crate::process::cgroup::Cgroup;
-use crate::process::signal::{SignalError, Signaller};
+use crate::process::signal::SignalError;
 use crate::process::table::{self, Process, Stat};
 
 /// 1 s of trying to stop everything; then it is killed as it is, and looked for again.
@@ -38,6 +38,9 @@ const FREEZE_MAX: Duration = Duration::from_secs(1);
 /// 100 ms for a cgroup to freeze: it only makes the report complete, and one process that sleeps
 /// in the kernel keeps all of it from being frozen.
 const CGROUP_FREEZE_MAX: Duration = Duration::from_millis(100);
+
+/// 2 s for a killed cgroup to be empty; whoever is left then is dealt with one by one.
+const CGROUP_END_MAX: Duration = Duration::from_secs(2);
 
 /// Walks without a pause before the first short sleep: a stopped process is seen as stopped
 /// within microseconds unless it has to leave the kernel first.
@@ -70,7 +73,6 @@ pub(super) fn kill(scope: &Scope) -> io::Result<Outcome> {
 /// One kill step under way.
 struct Killing<'a> {
     scope: &'a Scope,
-    signaller: Signaller,
     deadline: Instant,
     /// How often the tree was read, counted on from the steps before.
     scan: u32,
@@ -86,7 +88,6 @@ impl<'a> Killing<'a> {
     fn new(scope: &'a Scope) -> Self {
         Self {
             scope,
-            signaller: Signaller::new(),
             deadline: Instant::now() + KILL_MAX,
             scan: SCAN_TERMINATE,
             found: HashMap::new(),
@@ -96,35 +97,37 @@ impl<'a> Killing<'a> {
     }
 
     /// Freezes the cgroup, notes who is in it, kills it, and waits for its end. Not done, and
-    /// false, when something in it is to live: what is kept, or this process and what it descends
-    /// from, which somebody must have moved there.
+    /// false, when something in it is to live, or nobody is in it.
     fn kill_whole(&mut self, cgroup: &Cgroup) -> io::Result<bool> {
-        let inside = cgroup.processes()?;
-        let is_protected = |pid: &i32| self.signaller.protects(*pid);
-        if !self.scope.kept.is_empty() || inside.iter().any(is_protected) {
+        if !self.scope.kept.is_empty() || self.scope.in_own_cgroup()?.is_empty() {
             cgroup.thaw()?;
-            return Ok(false);
-        }
-        if inside.is_empty() {
             return Ok(false);
         }
         let frozen = cgroup.freeze(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
         self.scan += 1;
         let mut pidfds = Vec::new();
+        let mut leaderless = Vec::new();
         for pid in cgroup.processes()? {
             if pidfds.len() < HELD_MAX {
                 pidfds.extend(open_pidfd(pid));
             }
             if let Ok(stat) = table::stat_of(pid) {
                 self.note_found(&stat).signal = Some(Signal::KILL.as_raw());
+                leaderless.extend(stat.is_leaderless().then_some(stat.identity));
             }
         }
         cgroup.kill()?;
         drop(frozen);
-        for pidfd in &pidfds {
-            wait_for_end(pidfd, self.deadline);
+        // The kernel signals the first thread of each process, and a dead one passes nothing on.
+        for process in leaderless {
+            let sent = self.scope.signaller.send_to(process, Signal::KILL);
+            self.note(process, &sent);
         }
-        let _empty = cgroup.wait_until_empty(self.deadline)?;
+        let until = self.deadline.min(Instant::now() + CGROUP_END_MAX);
+        for pidfd in &pidfds {
+            wait_for_end(pidfd, until);
+        }
+        let _empty = cgroup.wait_until_empty(until)?;
         Ok(true)
     }
 
@@ -161,7 +164,7 @@ impl<'a> Killing<'a> {
         // succeeds, the process still had its number when the descriptor was opened.
         let has_room = is_new && self.pidfds.len() < HELD_MAX;
         let pidfd = has_room.then(|| open_pidfd(stat.identity.pid())).flatten();
-        let sent = self.signaller.send(process, stat, Signal::STOP);
+        let sent = self.scope.signaller.send(process, stat, Signal::STOP);
         let is_refused = self.note(stat.identity, &sent);
         self.note_found(stat);
         if sent.is_ok() {
@@ -176,8 +179,11 @@ impl<'a> Killing<'a> {
         let pidfds = std::mem::take(&mut self.pidfds);
         for &target in targets {
             let sent = match pidfds.get(&target) {
-                Some(pidfd) => self.signaller.send_through(pidfd, target, Signal::KILL),
-                None => self.signaller.send_to(target, Signal::KILL),
+                Some(pidfd) => self
+                    .scope
+                    .signaller
+                    .send_through(pidfd, target, Signal::KILL),
+                None => self.scope.signaller.send_to(target, Signal::KILL),
             };
             if sent.is_ok()
                 && let Some(report) = self.found.get_mut(&target)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, DeliveryResult, HoldId,
-    HoldLifted, HoldTaken, Interrupt, Limit, Limits, Order, ReapStep, Stop, StopHow, TurnEnded,
-    TurnOutcome, Wake, Who,
+    HoldLifted, HoldTaken, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, Stop, StopHow,
+    TurnEnded, TurnOutcome, Wake, Who,
 };
 use proptest::prelude::*;
 
@@ -43,6 +43,10 @@ pub(super) enum What {
         ours: bool,
     },
     Exit,
+    /// Somebody wants the server kept, for so many seconds.
+    Keep(Option<u64>),
+    /// The oldest kept server ends by itself.
+    ServerEnds,
     Limits(Limits),
     /// The daemon ends, prepared for it or not, and the next one finds what it left.
     Next {
@@ -63,6 +67,7 @@ pub(super) enum Lie {
     LaunchFailed,
     Exited,
     Emptied,
+    KeptEnded,
     Reaped(ReapStep, bool),
     Delivered(u64, DeliveryResult),
     Ready,
@@ -92,6 +97,8 @@ pub(super) struct Setting {
     pub(super) traits: AgentTraits,
     /// It has an agent at rest already.
     pub(super) begun: bool,
+    /// Its configuration keeps its server.
+    pub(super) keeps: bool,
 }
 
 fn settings() -> impl Strategy<Value = Setting> {
@@ -102,8 +109,9 @@ fn settings() -> impl Strategy<Value = Setting> {
         1 => Just(DeliveryResult::Void),
     ];
     let faults = (0..24_u8, any::<bool>(), any::<bool>(), deliveries);
-    (faults, any::<[bool; 4]>()).prop_map(|((fault, child, reports, delivery), deaf)| Setting {
+    (faults, any::<[bool; 6]>()).prop_map(|((fault, child, reports, delivery), deaf)| Setting {
         begun: deaf[3] || fault > 12,
+        keeps: deaf[4],
         manners: Manners {
             launches: fault != 0,
             gets_ready: fault != 1,
@@ -113,6 +121,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             heeds_term: deaf[2],
             heeds_kill: fault != 3,
             leaves_child: child,
+            serves: deaf[5],
             delivery,
             reaper_answers: fault != 4,
         },
@@ -148,6 +157,8 @@ fn whats() -> impl Strategy<Value = What> {
         2 => (0..4_u8).prop_map(What::Roster),
         2 => any::<bool>().prop_map(|ours| What::Activity { ours }),
         1 => Just(What::Exit),
+        1 => prop::option::of(0..7_200_u64).prop_map(What::Keep),
+        1 => Just(What::ServerEnds),
         1 => limits().prop_map(What::Limits),
         2 => any::<[bool; 2]>().prop_map(|[prepared, known]| What::Next { prepared, known }),
         3 => (lies(), any::<bool>()).prop_map(|(fact, stale)| What::Lie { fact, stale }),
@@ -163,6 +174,7 @@ fn orders() -> impl Strategy<Value = Order> {
         6 => Just(StopHow::Release),
         2 => Just(StopHow::Shutdown),
         4 => Just(StopHow::Stop),
+        2 => Just(StopHow::StopAll),
         1 => Just(StopHow::Remove),
     ];
     prop_oneof![
@@ -238,7 +250,12 @@ fn limits() -> impl Strategy<Value = Limits> {
             1 => Just(Limit::After(Duration::MAX)),
         ]
     };
-    (limit(), limit(), limit(), limit()).prop_map(|(idle, hard, task, approval)| Limits {
+    let all = (limit(), limit(), limit(), limit(), any::<bool>());
+    all.prop_map(|(idle, hard, task, approval, keeps)| Limits {
+        keep: keeps
+            .then_some(KeepRule::Listen(3000))
+            .into_iter()
+            .collect(),
         idle_after: idle,
         hard_limit: hard,
         task_hold_max: task,
@@ -266,6 +283,7 @@ fn lies() -> impl Strategy<Value = Lie> {
         Just(Lie::LaunchFailed),
         Just(Lie::Exited),
         Just(Lie::Emptied),
+        Just(Lie::KeptEnded),
         Just(Lie::Ready),
         (steps, any::<bool>()).prop_map(|(step, empty)| Lie::Reaped(step, empty)),
         (0..8_u64, results).prop_map(|(n, result)| Lie::Delivered(n, result)),

@@ -93,6 +93,15 @@ proptest! {
         prop_assert_eq!(first.session, second.session);
     }
 
+    /// Behaviour 146: whatever a session keeps, an order to stop all leaves nothing of it, in bounded
+    /// time, and only such an order, its end, or its own end does.
+    #[test]
+    fn stopping_all_leaves_nothing_kept((setting, life) in lives()) {
+        let mut run = Run::live(setting, &life);
+        prop_assert!(super::run::stop_all(&mut run), "{}", run.log);
+        prop_assert!(run.world.kept.is_empty(), "{:?}\n{}", run.world.kept, run.log);
+    }
+
     /// A session that is read back from what it wrote down is at rest, and lost no message.
     #[test]
     fn a_restart_loses_nothing((setting, life) in lives()) {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick,
-    Incarnation, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime, Order, Progress,
-    ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Suspend, TaskRoster,
-    TreeEmptied, TurnOutcome, Wake,
+    Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime,
+    Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Stop,
+    StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
+use super::story::wall;
 use super::watch::Watch;
 use super::world::{DEAF, OBEDIENT, World, conversation, ended, saved, task};
 
@@ -35,7 +36,14 @@ impl Run {
         let saved = saved(Progress::default(), &[]);
         let mut world = World::new(setting.manners);
         world.strict = false;
-        let limits = Limits::default();
+        let limits = Limits {
+            keep: setting
+                .keeps
+                .then_some(KeepRule::Listen(3000))
+                .into_iter()
+                .collect(),
+            ..Limits::default()
+        };
         let mut run = Self {
             session: Session::restore(&saved, setting.traits, limits.clone(), now),
             now,
@@ -79,7 +87,7 @@ impl Run {
 
     pub(super) fn step(&mut self, input: &Input) {
         let before = self.session.clone();
-        let (session, effects) = before.clone().step(input, self.now);
+        let (session, effects) = before.clone().at(wall(self.now)).step(input, self.now);
         self.log.push_str(&trace::line(self.now, input, &effects));
         self.log.push('\n');
         self.watch
@@ -158,6 +166,11 @@ impl Run {
                 self.owed
                     .extend(answers.into_iter().map(|(_, input)| input));
                 return None;
+            }
+            What::Keep(ttl) => self.world.keep(ttl.map(Duration::from_secs)).into(),
+            What::ServerEnds => {
+                let of = self.world.kept.first().copied()?;
+                self.world.end_server(of)
             }
             What::Limits(limits) => limits.clone().into(),
             What::Next { prepared, known } => {
@@ -239,6 +252,7 @@ impl Run {
             }
             .into(),
             Lie::Emptied => TreeEmptied { incarnation }.into(),
+            Lie::KeptEnded => KeptEnded { incarnation }.into(),
             Lie::Reaped(step, empty) => ReapReport {
                 session: SessionId::from_random(7),
                 incarnation,
@@ -283,6 +297,17 @@ pub(super) fn settle_down(run: &mut Run, obeys: bool) -> Option<Duration> {
     }
     calm(run);
     go_on(run, Session::is_asleep).then(|| run.now.since(begin))
+}
+
+/// Somebody wants everything ended; says whether nothing is kept afterwards.
+pub(super) fn stop_all(run: &mut Run) -> bool {
+    run.world.manners.heeds_kill = true;
+    run.world.manners.reaper_answers = true;
+    let (how, by) = (StopHow::StopAll, me());
+    run.step(&Order::Stop(Stop { how, by }).into());
+    go_on(run, |session| {
+        session.is_asleep() && session.retired().is_empty()
+    })
 }
 
 /// Brings a session that is asleep to rest. False: it cannot be woken.

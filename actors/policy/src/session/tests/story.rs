@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, Answer, AnswerAsk, Ask, AskKind, EndReport, ExitStatus,
-    HoldId, HoldLifted, HoldTaken, IdleTick, Limits, MessageId, MessageQueued, MonoTime, Order,
-    Progress, Refusal, SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster,
-    TurnOutcome, Wake, Who,
+    HoldId, HoldLifted, HoldTaken, IdleTick, Keeping, Limits, MessageId, MessageQueued, MonoTime,
+    Order, Progress, Refusal, SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster,
+    TurnOutcome, Wake, WallTime, Who,
 };
 
 use super::world::{Manners, World, conversation, ended, saved, task};
@@ -19,6 +19,11 @@ use crate::{Effect, Input, trace};
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
+
+/// The wall clock of a story: an hour after 1970 when it begins.
+pub(super) fn wall(now: MonoTime) -> WallTime {
+    WallTime(3_600_000 + now.as_millis())
+}
 
 /// One session's story.
 pub(super) struct Story {
@@ -31,6 +36,7 @@ pub(super) struct Story {
     /// Everything it asked for, with the time.
     effects: Vec<(MonoTime, Effect)>,
     lines: Vec<String>,
+    saved: Progress,
 }
 
 impl Story {
@@ -63,6 +69,7 @@ impl Story {
             messages: 0,
             effects: Vec::new(),
             lines: Vec::new(),
+            saved: saved.progress.clone(),
         }
     }
 
@@ -94,10 +101,18 @@ impl Story {
     /// One step; what the world answers comes later.
     pub(super) fn feed(&mut self, input: impl Into<Input>) -> Vec<Effect> {
         let input = input.into();
-        let (session, effects) = self.session.take().unwrap().step(&input, self.now);
+        let (session, effects) = self
+            .session
+            .take()
+            .unwrap()
+            .at(wall(self.now))
+            .step(&input, self.now);
         self.session = Some(session);
         self.lines.push(trace::line(self.now, &input, &effects));
         for effect in &effects {
+            if let Effect::Save(progress) = effect {
+                self.saved = Progress::clone(progress);
+            }
             let answers = self.world.answer(effect);
             self.expect(answers);
         }
@@ -287,6 +302,16 @@ impl Story {
                 None
             }
         })
+    }
+
+    /// As written down last.
+    pub(super) fn progress(&self) -> Progress {
+        self.saved.clone()
+    }
+
+    /// What it keeps, as written down last.
+    pub(super) fn kept(&self) -> Keeping {
+        self.saved.keeping.clone()
     }
 
     /// Why the last process ended, as written down last.

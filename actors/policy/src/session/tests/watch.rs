@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drowse_messages::{
-    DeliveryResult, Incarnation, Limits, MessageId, MessageState, MonoTime, Order, Progress,
-    ReapStep, Reason, Refusal, SavedSession, SessionEvent, SessionReport, SessionState, StopHow,
+    DeliveryResult, Incarnation, KeptReport, Limits, MessageId, MessageState, MonoTime, Order,
+    Progress, ReapStep, Reason, Refusal, SavedSession, SessionEvent, SessionReport, SessionState,
+    StopHow,
 };
 
 use super::generate::TERM_GRACE;
@@ -43,7 +44,10 @@ pub(super) struct Watch {
     trees: BTreeMap<Incarnation, Tree>,
     /// The tree that was launched last and not yet found empty.
     open: Option<Incarnation>,
-    reap: Option<(ReapStep, MonoTime)>,
+    /// What the reaper owes an answer for, for each tree.
+    reap: BTreeMap<Incarnation, (ReapStep, MonoTime)>,
+    /// Trees of which only what is kept was left.
+    retired: BTreeSet<Incarnation>,
     asked_start: bool,
     /// Somebody wants a process: since the last order to end it, a message or a wake came.
     wanted: bool,
@@ -60,7 +64,8 @@ impl Watch {
             messages: BTreeMap::new(),
             trees: BTreeMap::new(),
             open: None,
-            reap: None,
+            reap: BTreeMap::new(),
+            retired: BTreeSet::new(),
             asked_start: false,
             wanted: false,
             quiet_from: now,
@@ -99,7 +104,7 @@ impl Watch {
     /// The daemon ended, and its tree with it unless that is taken over. Returns the messages in
     /// flight; with a tree that is gone they are unknown.
     pub(super) fn end_of_daemon(&mut self, now: MonoTime, taken_over: bool) -> Vec<MessageId> {
-        self.reap = None;
+        self.reap.clear();
         self.asked_start = false;
         self.quiet_from = now;
         let in_flight = self.messages.iter_mut();
@@ -168,8 +173,9 @@ impl Watch {
             Input::LimitsChanged(limits) => self.limits = limits.clone(),
             Input::Activity(_) => self.quiet_from = now,
             Input::ReapReport(report) => {
-                if self.reap.is_some_and(|(step, _)| step == report.step) {
-                    self.reap = None;
+                let owed = self.reap.get(&report.incarnation);
+                if owed.is_some_and(|(step, _)| *step == report.step) {
+                    self.reap.remove(&report.incarnation);
                 }
                 let tree = self.trees.entry(report.incarnation).or_default();
                 tree.empty |= report.empty;
@@ -190,6 +196,7 @@ impl Watch {
             | Input::Adopted(_)
             | Input::Suspend(_)
             | Input::ChildExited(_)
+            | Input::KeptEnded(_)
             | Input::TreeEmptied(_) => {}
         }
     }
@@ -198,7 +205,7 @@ impl Watch {
     fn note_time(&mut self, input: &Input, now: MonoTime) {
         let waits = |since| now.since(since) < SNAPSHOT_MAX;
         if matches!(input, Input::IdleTick(_)) {
-            self.reap = self.reap.filter(|(_, since)| waits(*since));
+            self.reap.retain(|_, (_, since)| waits(*since));
         }
     }
 
@@ -242,11 +249,20 @@ impl Watch {
             Effect::Settle { message, state, .. } => self.settle(*message, *state),
             Effect::Save(progress) => self.written = Progress::clone(progress),
             Effect::Publish(event) => self.check_event(before, now, event),
-            Effect::Forget | Effect::Refuse(_) | Effect::Suspended | Effect::Sleep => {}
+            Effect::Forget
+            | Effect::Refuse(_)
+            | Effect::Suspended
+            | Effect::Sleep
+            | Effect::Watch(_) => {}
         }
     }
 
     fn check_told(&mut self, incarnation: Incarnation, order: &BackendOrder) {
+        if let BackendOrder::Retire { .. } = order {
+            self.retired.insert(incarnation);
+            let tree = self.trees.get_mut(&incarnation).unwrap();
+            (tree.terminated, tree.killed) = (None, false);
+        }
         if let BackendOrder::Deliver(message) = order {
             let tree = self.trees.get_mut(&incarnation).unwrap();
             assert!(
@@ -259,8 +275,10 @@ impl Watch {
     }
 
     fn check_reap(&mut self, incarnation: Incarnation, step: ReapStep, now: MonoTime) {
-        assert_eq!(self.reap, None, "{step:?} is asked for too early");
-        self.reap = Some((step, now));
+        let owed = self.reap.insert(incarnation, (step, now));
+        // A kept tree that is to be ended as a whole is not left to what was asked for a part.
+        let begins = step == ReapStep::Terminate && self.retired.contains(&incarnation);
+        assert!(owed.is_none() || begins, "{step:?} is asked for too early");
         let tree = self.trees.get_mut(&incarnation).unwrap();
         match step {
             ReapStep::Terminate => tree.terminated = Some(now),
@@ -340,7 +358,7 @@ impl Watch {
             self.quiet_from = now;
         }
         let deadline = after.next_deadline();
-        if after.is_asleep() {
+        if after.is_asleep() && after.retired().is_empty() {
             assert_eq!(deadline, None, "asleep with a timer");
         }
         if matches!(input, Input::IdleTick(_)) {
@@ -370,7 +388,10 @@ impl Watch {
             conversation,
             end,
             last_error,
+            keeping,
         } = &self.written;
+        let kept = KeptReport::all(report.id, &report.name, keeping);
+        assert_eq!(kept, report.kept);
         // Every reader sees the same, and so does the next daemon.
         assert_eq!(
             (*state, *incarnation, running.as_ref()),

@@ -1,14 +1,15 @@
 //! The world around one session: an agent with manners, its tree, and a reaper that does what it
 //! is told. It answers effects; when the answers arrive is the caller's affair.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
-    Incarnation, LaunchFailed, Launched, Limit, MessageId, ProcIdentity, ProcReport, Profile,
-    Progress, ReapReport, ReapRequest, ReapStep, Recipe, Running, SavedSession, SessionId,
-    StartGranted, StatusChanged, Survivor, Task, TreeEmptied, TurnEnded, TurnOutcome,
+    Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId, Order,
+    ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
+    Running, SavedSession, SessionId, StartGranted, StatusChanged, Survivor, Task, TreeEmptied,
+    TurnEnded, TurnOutcome, Who,
 };
 
 use crate::{BackendOrder, Effect, Input};
@@ -27,6 +28,8 @@ pub(super) struct Manners {
     pub(super) heeds_kill: bool,
     /// A child outlives the agent's exit.
     pub(super) leaves_child: bool,
+    /// Another child does, and listens on port 3000.
+    pub(super) serves: bool,
     pub(super) delivery: DeliveryResult,
     /// The reaper answers.
     pub(super) reaper_answers: bool,
@@ -41,6 +44,7 @@ pub(super) const OBEDIENT: Manners = Manners {
     heeds_term: true,
     heeds_kill: true,
     leaves_child: false,
+    serves: false,
     delivery: DeliveryResult::Written,
     reaper_answers: true,
 };
@@ -83,15 +87,41 @@ pub(super) fn conversation(resumable: bool) -> Conversation {
     }
 }
 
-fn identity(pid: i32) -> BootedIdentity {
+/// The processes of each launch have the numbers of those before.
+fn identity(pid: i32, of: Incarnation) -> BootedIdentity {
     BootedIdentity {
         boot_id: "boot".to_owned(),
-        process: ProcIdentity::new(pid, 1).unwrap(),
+        process: ProcIdentity::new(pid, u64::from(of.0)).unwrap(),
     }
 }
 
-fn process(pid: i32) -> ProcReport {
-    let identity = ProcIdentity::new(pid, 1).unwrap();
+fn running(of: Incarnation) -> Running {
+    Running {
+        agent: identity(101, of),
+        keeper: identity(100, of),
+        cgroup: None,
+    }
+}
+
+/// The server of a launch.
+pub(super) fn server(of: Incarnation) -> ProcReport {
+    ProcReport {
+        name: "node".to_owned(),
+        listens: vec![3000],
+        ..process(103, of)
+    }
+}
+
+fn is_server(rule: &KeepRule, of: Incarnation) -> bool {
+    match rule {
+        KeepRule::Listen(port) => *port == 3000,
+        KeepRule::Exe(name) => name == "node",
+        KeepRule::Process(identity) => *identity == server(of).identity,
+    }
+}
+
+fn process(pid: i32, of: Incarnation) -> ProcReport {
+    let identity = identity(pid, of).process;
     ProcReport {
         pss_bytes: 1000,
         ..ProcReport::new(identity, 100, "fake".to_owned())
@@ -99,12 +129,15 @@ fn process(pid: i32) -> ProcReport {
 }
 
 /// The tree of one launch, and how it answers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) manners: Manners,
     incarnation: Incarnation,
     agent: bool,
     child: bool,
+    server: bool,
+    /// Launches of which only the server is left, below a retired keeper.
+    pub(super) kept: BTreeSet<Incarnation>,
     pub(super) in_turn: bool,
     /// Somebody still stands below the keeper, or could.
     pub(super) tree: bool,
@@ -119,6 +152,8 @@ impl World {
             incarnation: Incarnation::default(),
             agent: false,
             child: false,
+            server: false,
+            kept: BTreeSet::new(),
             in_turn: false,
             tree: false,
             strict: true,
@@ -133,8 +168,26 @@ impl World {
             Effect::Tell { incarnation, order } if *incarnation == self.incarnation => {
                 self.hear(order)
             }
+            Effect::Tell {
+                incarnation,
+                order: BackendOrder::Dismiss,
+            } => {
+                assert!(
+                    !(self.strict && self.kept.contains(incarnation)),
+                    "dismissed with a server left"
+                );
+                Vec::new()
+            }
+            Effect::Reap(request) if self.kept.contains(&request.incarnation) => {
+                self.reap_kept(request)
+            }
             Effect::Reap(request) => self.reap(request),
-            Effect::Tell { .. }
+            Effect::Watch(kept) if !self.kept.contains(&kept.incarnation) => {
+                let incarnation = kept.incarnation;
+                vec![(1, KeptEnded { incarnation }.into())]
+            }
+            Effect::Watch(_)
+            | Effect::Tell { .. }
             | Effect::StartSettled
             | Effect::Settle { .. }
             | Effect::Save(_)
@@ -172,14 +225,11 @@ impl World {
             return vec![(10, failed.into())];
         }
         (self.agent, self.tree, self.in_turn) = (true, true, false);
-        self.child = self.manners.leaves_child;
+        (self.child, self.server) = (self.manners.leaves_child, self.manners.serves);
+        let running = running(incarnation);
         let launched = Launched {
             incarnation,
-            running: Running {
-                agent: identity(101),
-                keeper: identity(100),
-                cgroup: None,
-            },
+            running,
         };
         let mut answers = vec![(100, launched.into())];
         if self.manners.says_cannot_resume {
@@ -217,6 +267,14 @@ impl World {
                 assert!(!(self.strict && self.tree), "dismissed with somebody left");
                 Vec::new()
             }
+            BackendOrder::Retire { .. } => {
+                assert!(self.server || !self.strict, "retired with nothing kept");
+                if std::mem::take(&mut self.server) {
+                    self.kept.insert(self.incarnation);
+                }
+                (self.agent, self.child, self.tree) = (false, false, false);
+                Vec::new()
+            }
             BackendOrder::Interrupt
             | BackendOrder::Close
             | BackendOrder::Answer { .. }
@@ -248,7 +306,7 @@ impl World {
             stderr_tail: "last words".to_owned(),
         };
         let mut answers = vec![(100, exited.into())];
-        if !self.child {
+        if !self.child && !self.server {
             answers.push((110, self.empties()));
         }
         answers
@@ -256,22 +314,26 @@ impl World {
 
     fn empties(&mut self) -> Input {
         (self.agent, self.child, self.tree) = (false, false, false);
+        self.server = false;
         let incarnation = self.incarnation;
         TreeEmptied { incarnation }.into()
     }
 
     fn reap(&mut self, request: &ReapRequest) -> Vec<(u64, Input)> {
-        let mut pids = Vec::new();
-        pids.extend(self.agent.then_some(101));
-        pids.extend(self.child.then_some(102));
-        let processes: Vec<ProcReport> = pids.into_iter().map(process).collect();
+        let of = self.incarnation;
+        let mut processes = Vec::new();
+        processes.extend(self.agent.then(|| process(101, of)));
+        processes.extend(self.child.then(|| process(102, of)));
+        let spared = self.server && request.keep.iter().any(|rule| is_server(rule, of));
+        processes.extend((self.server && !spared).then(|| server(of)));
         let mut answers = Vec::new();
         match request.step {
             ReapStep::Terminate if self.manners.heeds_term && self.tree => {
                 if self.agent {
                     answers.extend(self.exits(ExitStatus::Signal(15)));
                 }
-                if self.child {
+                (self.child, self.server) = (false, spared);
+                if self.tree && !spared {
                     answers.push((120, self.empties()));
                 }
             }
@@ -279,14 +341,76 @@ impl World {
                 let killed = self.exits(ExitStatus::Signal(9));
                 // A keeper is as quick as the kernel: it speaks before the reaper has looked again.
                 answers.extend(killed.into_iter().take(1).map(|(_, exited)| (2, exited)));
-                answers.push((3, self.empties()));
+                (self.child, self.server) = (false, spared);
+                if !spared {
+                    answers.push((3, self.empties()));
+                }
             }
             ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => {}
         }
         if self.manners.reaper_answers {
-            answers.push((20, self.report(request, processes).into()));
+            let mut report = self.report(request, processes);
+            if spared {
+                report.kept = vec![ProcReport {
+                    // Only a snapshot looks for ports.
+                    listens: match request.step {
+                        ReapStep::Snapshot => vec![3000],
+                        ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => Vec::new(),
+                    },
+                    ..server(of)
+                }];
+                report.empty = !self.agent && !self.child;
+            }
+            if report.empty {
+                report.survivors.clear();
+            }
+            answers.push((20, report.into()));
         }
         answers
+    }
+
+    /// A step on what is below a retired keeper.
+    fn reap_kept(&mut self, request: &ReapRequest) -> Vec<(u64, Input)> {
+        let of = request.incarnation;
+        let spared = request.keep.iter().any(|rule| is_server(rule, of));
+        let ends = match request.step {
+            ReapStep::Terminate => self.manners.heeds_term,
+            ReapStep::Kill => self.manners.heeds_kill,
+            ReapStep::Snapshot | ReapStep::Verify => false,
+        };
+        let mut answers = Vec::new();
+        if ends && !spared {
+            answers.push((5, self.end_server(of)));
+        }
+        if self.manners.reaper_answers {
+            let mut report = self.report(request, Vec::new());
+            report.empty = spared || !self.kept.contains(&of);
+            if spared {
+                report.kept.push(server(of));
+            } else if !report.empty {
+                report.processes.push(server(of));
+            }
+            answers.push((20, report.into()));
+        }
+        answers
+    }
+
+    /// A kept server ends: its keeper says that nothing is left.
+    pub(super) fn end_server(&mut self, of: Incarnation) -> Input {
+        self.kept.remove(&of);
+        KeptEnded { incarnation: of }.into()
+    }
+
+    /// Somebody wants the server of the newest launch kept.
+    pub(super) fn keep(&self, ttl: Option<Duration>) -> Order {
+        let of = self.incarnation;
+        Order::Keep(Keep {
+            process: server(of),
+            keeper: running(of).keeper.process,
+            rule: KeepRule::Process(server(of).identity),
+            ttl,
+            by: Who::Client("me".to_owned()),
+        })
     }
 
     pub(super) fn report(&self, request: &ReapRequest, processes: Vec<ProcReport>) -> ReapReport {
