@@ -18,16 +18,23 @@
 //! | `runner` | for ever: forks a successor and ends |
 //! | `storm` | for ever: a child in its own process session every 0.2 ms, each living 5 ms |
 //! | `bare[..]` | replaces itself by a `tree-agent` with an empty environment |
+//! | `become P W..[S]` | replaces itself by program P with words W, script S, and its own further arguments |
+//! | `into PATH` | appends what follows to a file instead of standard output |
+//! | `close` | closes every descriptor |
 //! | `name X` | renames itself |
 //! | `standing` | writes its descriptors, folder, variables, and then what a parent gives: limit of descriptors, nice value and so on, as one line |
 //! | `echo` | copies standard input to standard output until it ends |
 //! | `byte` | writes one byte |
 //! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
 //! | `connect PATH` | asks the keeper that listens there to be its daemon, and writes how many bytes came back |
+//!
+//! With a path in `TREE_AGENT_CANARY` it does nothing of this: it writes `ready` into that file, and
+//! a line for every signal it gets (`SIGNAL from PID`), until it is killed.
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -39,8 +46,30 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
 
 fn main() {
+    if let Some(path) = std::env::var_os("TREE_AGENT_CANARY") {
+        redirect(path.as_bytes());
+        watch_signals();
+    }
     let script = std::env::args().nth(1).expect("a script");
     run(&script);
+}
+
+/// Every signal that can be caught is blocked and taken from the queue, so that none is missed. Of
+/// those that cannot, SIGKILL is noticed by whoever started this process, and SIGSTOP by the state
+/// it leaves or by the SIGCONT that undoes it.
+fn watch_signals() -> ! {
+    // SAFETY: system calls on values of this function.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        write(b"ready\n");
+        loop {
+            let mut from = std::mem::zeroed::<libc::siginfo_t>();
+            let signal = libc::sigwaitinfo(&raw const all, &raw mut from);
+            write(format!("{signal} from {}\n", from.si_pid()).as_bytes());
+        }
+    }
 }
 
 fn run(script: &str) {
@@ -103,6 +132,8 @@ fn act(word: &str, argument: &str, inner: &str) {
                 .exec();
             panic!("exec: {error}");
         }
+        "become" => become_another(argument, inner),
+        "into" => redirect(argument.as_bytes()),
         "standing" => standing(),
         "echo" => echo(),
         "byte" => write(b"x"),
@@ -119,6 +150,7 @@ fn act_by_system_call(word: &str, inner: &str) {
             "setsid" => drop_result(libc::setsid()),
             "subreaper" => drop_result(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)),
             "stop" => drop_result(libc::raise(libc::SIGSTOP)),
+            "close" => drop_result(libc::close_range(0, libc::c_uint::MAX, 0)),
             "ignore" => {
                 for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
                     libc::signal(signal, libc::SIG_IGN);
@@ -175,6 +207,28 @@ fn fork(script: &str) {
             leave(0);
         }
         pid => drop_result(pid),
+    }
+}
+
+fn become_another(words: &str, script: &str) -> ! {
+    let mut words = words.split(' ');
+    let error = Command::new(words.next().expect("a program"))
+        .args(words)
+        .args((!script.is_empty()).then_some(script))
+        .args(std::env::args_os().skip(2))
+        .exec();
+    panic!("exec: {error}");
+}
+
+fn redirect(path: &[u8]) {
+    let path = CString::new(path).expect("no zero byte");
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+    // SAFETY: system calls on a valid string; what descriptor 1 was is not used again.
+    unsafe {
+        let file = libc::open(path.as_ptr(), flags, 0o600);
+        drop_result(file);
+        drop_result(libc::dup2(file, 1));
+        libc::close(file);
     }
 }
 

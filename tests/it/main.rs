@@ -24,6 +24,7 @@ mod real_claude;
 mod real_pi;
 mod real_wire;
 mod recover;
+mod rounds;
 mod status;
 mod takeover;
 mod teardown;
