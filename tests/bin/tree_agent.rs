@@ -60,6 +60,8 @@ fn main() {
 fn watch_signals() -> ! {
     // SAFETY: system calls on values of this function.
     unsafe {
+        // Whoever started it may be killed, and then nobody would end it.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());

@@ -246,7 +246,9 @@ impl Running {
             }
             assert_ne!(report.state, SessionState::Failing, "{report:?}");
         }
-        self.assert_nobody_left(daemon);
+        let reported = self.reported().into_iter();
+        assert_none("left behind", reported.filter(ProcIdentity::is_alive));
+        self.assert_no_stranger_touched();
     }
 
     fn fits(&self, reason: Reason) -> bool {
@@ -274,29 +276,26 @@ impl Running {
         }
     }
 
-    /// By what its processes wrote and by their arguments; then by their mark, which the keeper
-    /// has too: that one may still be leaving.
-    fn assert_nobody_left(&self, daemon: &TestDaemon) {
-        let file = self.round.file.display().to_string();
-        let mut left = self.reported();
-        left.retain(ProcIdentity::is_alive);
-        left.extend(with_argument(&file, &[self.canary.pid()]));
-        assert_none("left behind", left);
-        daemon.wait_gone(&self.id);
-        self.assert_no_stranger_touched();
-    }
-
     fn assert_no_stranger_touched(&self) {
         assert_eq!(self.canary.hurt(), None, "a stranger was touched");
     }
 }
 
-/// Live processes in whose arguments this occurs, but for these.
-fn with_argument(text: &str, apart_from: &[i32]) -> Vec<ProcIdentity> {
-    let table = all().into_iter().filter(ProcStat::is_alive);
-    let is_meant =
-        |who: &ProcIdentity| !apart_from.contains(&who.pid) && command_line(who.pid).contains(text);
-    table.map(|stat| stat.identity).filter(is_meant).collect()
+/// Looks for processes of these rounds by their arguments; and by their mark, which keepers have
+/// too: those may still be leaving.
+fn assert_nobody_left(ended: &[Running], daemon: &TestDaemon) {
+    let canaries: Vec<i32> = ended.iter().map(|one| one.canary.pid()).collect();
+    let trees = daemon.path("tree-").display().to_string();
+    let is_of_tree =
+        |who: &ProcIdentity| !canaries.contains(&who.pid) && command_line(who.pid).contains(&trees);
+    let alive = all().into_iter().filter(ProcStat::is_alive);
+    let alive = alive.map(|stat| stat.identity);
+    assert_none("left behind", alive.filter(is_of_tree));
+    let state = daemon.state_dir().display().to_string();
+    let marked = || with_env("DROWSE_STATE", &state);
+    if !comes_true(CEILING, || marked().is_empty()) {
+        assert_none("marked", marked());
+    }
 }
 
 #[track_caller]
@@ -326,13 +325,6 @@ fn size(daemon: &TestDaemon) -> (usize, usize) {
         fs::read_dir(path).expect("the daemon runs").count()
     };
     (count("fd"), count("task"))
-}
-
-/// Children of the daemon that have ended and were not collected.
-fn uncollected(daemon: &TestDaemon) -> usize {
-    let pid = daemon.identity().pid;
-    let is_left = |stat: &&ProcStat| stat.parent == pid && stat.state == 'Z';
-    all().iter().filter(is_left).count()
 }
 
 fn run(test: &'static str, part: u64) {
@@ -368,6 +360,7 @@ fn run(test: &'static str, part: u64) {
         each(Running::end);
         each(Running::check);
         ended.extend(running);
+        assert_nobody_left(&ended, &daemon);
         if before.is_none() {
             wait_settled(&daemon);
             before = Some(size(&daemon));
@@ -381,9 +374,6 @@ fn run(test: &'static str, part: u64) {
         };
         one.assert_no_stranger_touched();
     }
-    let canaries: Vec<i32> = ended.iter().map(|one| one.canary.pid()).collect();
-    let trees = daemon.path("tree-").display().to_string();
-    assert_none("left behind", with_argument(&trees, &canaries));
     let before = before.expect("there was a first wave");
     let is_back = || {
         let now = size(&daemon);
@@ -401,12 +391,10 @@ fn run(test: &'static str, part: u64) {
 fn wait_settled(daemon: &TestDaemon) {
     let settled = || {
         let status = daemon.get(async |client| client.status().await);
-        status.backends == 0 && uncollected(daemon) == 0
+        status.backends == 0 && daemon.uncollected() == 0
     };
-    let what = format!("{} uncollected", uncollected(daemon));
+    let what = format!("{} uncollected", daemon.uncollected());
     assert!(comes_true(Duration::from_secs(2), settled), "{what}");
-    let state = daemon.state_dir().display().to_string();
-    assert_none("marked", with_env("DROWSE_STATE", &state));
 }
 
 /// Behaviours 46 to 55, 97, D44, D50: all ways to escape, all ways to end.

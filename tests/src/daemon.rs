@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::fake::{Dialect, FakeAgent, HOME};
-use crate::process::{ProcIdentity, ProcStat, TreeGuard, descendants};
+use crate::process::{ProcIdentity, ProcStat, TreeGuard, children, descendants, with_env_among};
 use crate::wait::{CEILING, comes_true, say, wait_until};
 
 /// 100 lines of the daemon's log are shown when a test fails, the last ones.
@@ -337,6 +337,13 @@ impl TestDaemon {
         ProcIdentity::of(pid).expect("a child that is not collected has an entry")
     }
 
+    /// Children of the daemon that have ended and were not collected.
+    #[must_use]
+    pub fn uncollected(&self) -> usize {
+        let children = children(self.identity().pid);
+        children.iter().filter(|stat| !stat.is_alive()).count()
+    }
+
     /// User and system time the daemon has used, in clock ticks (100 a second).
     ///
     /// # Panics
@@ -476,12 +483,7 @@ impl Drop for TestDaemon {
         }
         self.end_daemons();
         let opened = self.opened.take();
-        let left = || {
-            opened
-                .iter()
-                .flat_map(|id| self.processes(id))
-                .collect::<Vec<_>>()
-        };
+        let left = || with_env_among(SESSION_VARIABLE, &opened);
         if comes_true(END_CEILING, || left().is_empty()) {
             return;
         }

@@ -19,8 +19,8 @@ pub(super) struct Tree {
     pub(super) reports: usize,
 }
 
-/// Draws a tree whose processes write themselves into `file`. Some clear their environment if that
-/// `may_hide` them: who does, and is not below a keeper any more, cannot be told from a stranger.
+/// Draws a tree whose processes write themselves into `file`. If they `may_hide`, some clear their
+/// environment, and some are never there when one looks: neither is found by its mark alone.
 pub(super) fn draw(rng: &mut Rng, file: &str, may_hide: bool) -> Tree {
     let mut tree = Tree {
         script: String::new(),
@@ -133,6 +133,8 @@ impl Grower<'_> {
     /// from all others.
     fn busy(&mut self, fork: &str) {
         let life = *self.rng.one_of(&["runner", "storm", "spin", "sleep"]);
+        let is_found = self.may_hide || life != "runner";
+        let life = if is_found { life } else { "storm" };
         self.fixed(&format!("{fork}report;{life}];"), 1);
     }
 }
