@@ -21,6 +21,7 @@
 //! | `become P W..[S]` | replaces itself by program P with words W, script S, and its own further arguments |
 //! | `into PATH` | appends what follows to a file instead of standard output |
 //! | `close` | closes every descriptor |
+//! | `quiet` | replaces its standard input by one that says nothing and does not end |
 //! | `name X` | renames itself |
 //! | `standing` | writes its descriptors, folder, variables, and then what a parent gives: limit of descriptors, nice value and so on, as one line |
 //! | `echo` | copies standard input to standard output until it ends |
@@ -152,6 +153,11 @@ fn act_by_system_call(word: &str, inner: &str) {
             "setsid" => drop_result(libc::setsid()),
             "subreaper" => drop_result(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)),
             "stop" => drop_result(libc::raise(libc::SIGSTOP)),
+            "quiet" => {
+                let mut ends = [0; 2];
+                drop_result(libc::pipe(ends.as_mut_ptr()));
+                drop_result(libc::dup2(ends[0], 0));
+            }
             "close" => drop_result(libc::close_range(0, libc::c_uint::MAX, 0)),
             "ignore" => {
                 for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {

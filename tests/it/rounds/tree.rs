@@ -125,7 +125,9 @@ impl Grower<'_> {
         );
         let agent = env!("CARGO_BIN_EXE_tree-agent");
         let life = format!("into {};report;fork[setsid;report;sleep];sleep", self.file);
-        let script = format!("{fork}setsid;report;become {daemon} {keeper} {agent}[{life}]];");
+        // Without a socket for another daemon, and with a second in which to wait for one.
+        let words = format!("{daemon} {keeper}  1000 {agent}");
+        let script = format!("{fork}setsid;report;quiet;become {words}[{life}]];");
         self.fixed(&script, 3);
     }
 
