@@ -10,6 +10,7 @@
 mod cli;
 mod config;
 mod crash;
+mod daemon_crash;
 mod extension;
 mod hold;
 mod idle_release;

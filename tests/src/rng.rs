@@ -51,6 +51,11 @@ impl Rng {
         Duration::from_millis(self.below(range + 1))
     }
 
+    /// Less than `most`, to the millisecond, each as likely as any other.
+    pub fn evenly(&mut self, most: Duration) -> Duration {
+        Duration::from_millis(self.below(u64::try_from(most.as_millis()).unwrap_or(u64::MAX)))
+    }
+
     /// One of several.
     ///
     /// # Panics
