@@ -19,7 +19,9 @@
 //! | `storm` | for ever: a child in its own process session every 0.2 ms, each living 5 ms |
 //! | `bare[..]` | replaces itself by a `tree-agent` with an empty environment |
 //! | `become P W..[S]` | replaces itself by program P with words W, script S, and its own further arguments |
-//! | `into PATH` | appends what follows to a file instead of standard output |
+//! | `into PATH` | appends what follows to a file instead of standard output; `$X` is the path in variable X |
+//! | `watch` | reports, writes `ready`, and then a line for every signal it gets (`SIGNAL from PID`), for ever |
+//! | `orphan` | kills its parent, unless that is init |
 //! | `close` | closes every descriptor |
 //! | `quiet` | replaces its standard input by one that says nothing and does not end |
 //! | `name X` | renames itself |
@@ -29,8 +31,7 @@
 //! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
 //! | `connect PATH` | asks the keeper that listens there to be its daemon, and writes how many bytes came back |
 //!
-//! With a path in `TREE_AGENT_CANARY` it does nothing of this: it writes `ready` into that file, and
-//! a line for every signal it gets (`SIGNAL from PID`), until it is killed.
+//! With a path in `TREE_AGENT_CANARY` it does nothing of this, but watches into that file.
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
@@ -49,6 +50,9 @@ use nix::sys::stat::{Mode, umask};
 fn main() {
     if let Some(path) = std::env::var_os("TREE_AGENT_CANARY") {
         redirect(path.as_bytes());
+        // Whoever started it may be killed, and then nobody would end it.
+        // SAFETY: a system call without pointers.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         watch_signals();
     }
     let script = std::env::args().nth(1).expect("a script");
@@ -61,8 +65,6 @@ fn main() {
 fn watch_signals() -> ! {
     // SAFETY: system calls on values of this function.
     unsafe {
-        // Whoever started it may be killed, and then nobody would end it.
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
@@ -136,7 +138,14 @@ fn act(word: &str, argument: &str, inner: &str) {
             panic!("exec: {error}");
         }
         "become" => become_another(argument, inner),
-        "into" => redirect(argument.as_bytes()),
+        "into" => match argument.strip_prefix('$') {
+            Some(name) => redirect(std::env::var_os(name).expect("a path").as_bytes()),
+            None => redirect(argument.as_bytes()),
+        },
+        "watch" => {
+            report();
+            watch_signals();
+        }
         "standing" => standing(),
         "echo" => echo(),
         "byte" => write(b"x"),
@@ -153,6 +162,12 @@ fn act_by_system_call(word: &str, inner: &str) {
             "setsid" => drop_result(libc::setsid()),
             "subreaper" => drop_result(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)),
             "stop" => drop_result(libc::raise(libc::SIGSTOP)),
+            "orphan" => {
+                let parent = libc::getppid();
+                if parent > 1 {
+                    libc::kill(parent, libc::SIGKILL);
+                }
+            }
             "quiet" => {
                 let mut ends = [0; 2];
                 drop_result(libc::pipe(ends.as_mut_ptr()));
