@@ -1,14 +1,23 @@
 //! One daemon for each state folder.
 //!
 //! The lock is the kernel's (`flock`), so it ends with the process however that ends; the file's
-//! text only tells people who holds it.
+//! text tells who holds it. A daemon that is killed while it starts a process leaves the lock with
+//! that one, until it has become what it is to be: so a dead holder's lock is waited for.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+
+use crate::process::table::Process;
+
+/// 5 s for the lock of a dead daemon: what it was starting takes milliseconds to let go of it.
+const DEAD_HOLDER_MAX: Duration = Duration::from_secs(5);
+/// 10 ms between two tries: nobody tells when a lock is free without waiting for it without end.
+const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// Why the state folder is not ours.
 #[derive(Debug, thiserror::Error)]
@@ -54,14 +63,16 @@ impl StateLock {
             .mode(0o600)
             .open(&path)
             .map_err(failed)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let mut holder = String::new();
-            file.read_to_string(&mut holder).map_err(failed)?;
-            let holder = holder.trim().to_owned();
-            return Err(LockError::Held {
-                folder: folder.to_owned(),
-                holder,
-            });
+        let give_up = Instant::now() + DEAD_HOLDER_MAX;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let holder = read_whole(&mut file).map_err(failed)?;
+            if is_alive(&holder) || Instant::now() >= give_up {
+                return Err(LockError::Held {
+                    folder: folder.to_owned(),
+                    holder,
+                });
+            }
+            std::thread::sleep(TRY_EVERY);
         }
         let text = format!("pid {}, socket {}\n", std::process::id(), socket.display());
         file.set_len(0)
@@ -69,5 +80,75 @@ impl StateLock {
             .and_then(|()| file.write_all(text.as_bytes()))
             .map_err(failed)?;
         Ok(Self { _file: file })
+    }
+}
+
+fn read_whole(file: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text.trim().to_owned())
+}
+
+/// False only when the holder is known to be dead. It has not written its name yet while it is just
+/// taking the lock.
+fn is_alive(holder: &str) -> bool {
+    let pid = holder
+        .strip_prefix("pid ")
+        .and_then(|rest| rest.split(',').next());
+    let Some(pid) = pid.and_then(|pid| pid.parse().ok()) else {
+        return true;
+    };
+    let stat = Process::open(pid).and_then(|process| process.stat());
+    stat.is_ok_and(|stat| stat.is_alive())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A lock in the hands of a process that a daemon was starting when it was killed.
+    fn left_with_a_child(folder: &Path, holder: u32) -> std::process::Child {
+        let file = File::create(folder.join("lock")).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        (&file)
+            .write_all(format!("pid {holder}, socket s\n").as_bytes())
+            .unwrap();
+        let mut child = Command::new("cat");
+        child.stdin(Stdio::piped()).stdout(file).spawn().unwrap()
+    }
+
+    /// Killed while it started a keeper, a daemon kept its successor from starting: "belongs to a
+    /// running drowse already", with the number of a dead process.
+    #[test]
+    fn a_dead_holders_lock_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut dead = Command::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        let mut child = left_with_a_child(folder.path(), dead.id());
+        // The child ends a while after the first try.
+        let ends = std::thread::spawn(move || {
+            drop(child.stdin.take());
+            child.wait()
+        });
+        StateLock::take(folder.path(), Path::new("s")).expect("the child lets go of it");
+        ends.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_living_holder_is_named_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = left_with_a_child(folder.path(), std::process::id());
+        let error = StateLock::take(folder.path(), Path::new("s")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("pid {}", std::process::id())),
+            "{error}"
+        );
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 }

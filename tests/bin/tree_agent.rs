@@ -25,6 +25,11 @@
 //! | `closeall` | closes every descriptor |
 //! | `cgroup DIR` | moves to another cgroup |
 //! | `listen` | listens on a free TCP port |
+//! | `become P W..[S]` | replaces itself by program P with words W, script S, and its own further arguments |
+//! | `into PATH` | appends what follows to a file instead of standard output; `$X` is the path in variable X |
+//! | `watch` | reports, writes `ready`, and then a line for every signal it gets (`SIGNAL from PID`), for ever |
+//! | `orphan` | kills its parent, unless that is init |
+//! | `quiet` | replaces its standard input by one that says nothing and does not end |
 //! | `name X` | renames itself |
 //! | `standing` | writes its descriptors, folder, variables, and then what a parent gives: limit of descriptors, nice value and so on, as one line |
 //! | `echo` | copies standard input to standard output until it ends |
@@ -32,11 +37,13 @@
 //! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
 //! | `connect PATH` | asks the keeper that listens there to be its daemon, and writes how many bytes came back |
 //!
-//! With `TREE_AGENT_CANARY` in its environment it sleeps, whatever its script says.
+//! With a path in `TREE_AGENT_CANARY` it does nothing of this, but watches into that file; with
+//! `TREE_AGENT_STRANGER` it sleeps, whatever its script says.
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -48,12 +55,37 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
 
 fn main() {
+    if let Some(path) = std::env::var_os("TREE_AGENT_CANARY") {
+        redirect(path.as_bytes());
+        // Whoever started it may be killed, and then nobody would end it.
+        // SAFETY: a system call without pointers.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        watch_signals();
+    }
     let script = std::env::args().nth(1).expect("a script");
-    if std::env::var_os("TREE_AGENT_CANARY").is_some() {
+    if std::env::var_os("TREE_AGENT_STRANGER").is_some() {
         write(b"x");
         sleep();
     }
     run(&script);
+}
+
+/// Every signal that can be caught is blocked and taken from the queue, so that none is missed. Of
+/// those that cannot, SIGKILL is noticed by whoever started this process, and SIGSTOP by the state
+/// it leaves or by the SIGCONT that undoes it.
+fn watch_signals() -> ! {
+    // SAFETY: system calls on values of this function.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        write(b"ready\n");
+        loop {
+            let mut from = std::mem::zeroed::<libc::siginfo_t>();
+            let signal = libc::sigwaitinfo(&raw const all, &raw mut from);
+            write(format!("{signal} from {}\n", from.si_pid()).as_bytes());
+        }
+    }
 }
 
 fn run(script: &str) {
@@ -122,6 +154,15 @@ fn act(word: &str, argument: &str, inner: &str) {
         "cgroup" => {
             std::fs::write(format!("{argument}/cgroup.procs"), "0").expect("it lets us in");
         }
+        "become" => become_another(argument, inner),
+        "into" => match argument.strip_prefix('$') {
+            Some(name) => redirect(std::env::var_os(name).expect("a path").as_bytes()),
+            None => redirect(argument.as_bytes()),
+        },
+        "watch" => {
+            report();
+            watch_signals();
+        }
         "standing" => standing(),
         "echo" => echo(),
         "byte" => write(b"x"),
@@ -140,6 +181,17 @@ fn act_by_system_call(word: &str, inner: &str) {
             "setsid" => drop_result(libc::setsid()),
             "subreaper" => drop_result(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)),
             "stop" => drop_result(libc::raise(libc::SIGSTOP)),
+            "orphan" => {
+                let parent = libc::getppid();
+                if parent > 1 {
+                    libc::kill(parent, libc::SIGKILL);
+                }
+            }
+            "quiet" => {
+                let mut ends = [0; 2];
+                drop_result(libc::pipe(ends.as_mut_ptr()));
+                drop_result(libc::dup2(ends[0], 0));
+            }
             "ignore" => {
                 for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
                     libc::signal(signal, libc::SIG_IGN);
@@ -239,6 +291,28 @@ fn fork(script: &str) {
             leave(0);
         }
         pid => drop_result(pid),
+    }
+}
+
+fn become_another(words: &str, script: &str) -> ! {
+    let mut words = words.split(' ');
+    let error = Command::new(words.next().expect("a program"))
+        .args(words)
+        .args((!script.is_empty()).then_some(script))
+        .args(std::env::args_os().skip(2))
+        .exec();
+    panic!("exec: {error}");
+}
+
+fn redirect(path: &[u8]) {
+    let path = CString::new(path).expect("no zero byte");
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+    // SAFETY: system calls on a valid string; what descriptor 1 was is not used again.
+    unsafe {
+        let file = libc::open(path.as_ptr(), flags, 0o600);
+        drop_result(file);
+        drop_result(libc::dup2(file, 1));
+        libc::close(file);
     }
 }
 

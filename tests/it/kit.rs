@@ -1,6 +1,7 @@
 //! The kit itself: fake agent in both dialects over plain pipes, mock model, tree guard.
 
 mod behaviour;
+mod canary;
 mod claude;
 mod golden;
 mod mock_model;

@@ -7,9 +7,12 @@
 //! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
+mod apart;
 mod cli;
 mod config;
 mod crash;
+mod crowd;
+mod daemon_crash;
 mod extension;
 mod hold;
 mod idle_release;
@@ -24,8 +27,11 @@ mod real;
 mod real_claude;
 mod real_pi;
 mod real_wire;
+mod reasons;
 mod recover;
+mod rounds;
 mod status;
+mod strangers;
 mod takeover;
 mod teardown;
 mod tidy;

@@ -4,7 +4,6 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use drowse_messages::{Reason, SessionState};
-use drowse_tests::process::all;
 use drowse_tests::wait::comes_true;
 use drowse_tests::{TestDaemon, daemon, wait_until};
 use nix::sys::signal::Signal;
@@ -12,15 +11,6 @@ use nix::sys::signal::Signal;
 fn descriptors(daemon: &TestDaemon) -> usize {
     let folder = format!("/proc/{}/fd", daemon.identity().pid);
     fs::read_dir(folder).expect("the daemon runs").count()
-}
-
-/// Children of the daemon that have ended and were not collected.
-fn uncollected(daemon: &TestDaemon) -> usize {
-    let pid = daemon.identity().pid;
-    all()
-        .iter()
-        .filter(|stat| stat.parent == pid && stat.state == 'Z')
-        .count()
 }
 
 /// Starts and stops in the test below: 10 sessions, 30 rounds.
@@ -56,7 +46,7 @@ fn three_hundred_rounds_leave_nothing_behind() {
     round(0);
     let settled = || {
         let status = daemon.get(async |client| client.status().await);
-        status.backends == 0 && uncollected(&daemon) == 0
+        status.backends == 0 && daemon.uncollected() == 0
     };
     assert!(comes_true(Duration::from_secs(5), settled));
     let before = descriptors(&daemon);
@@ -66,7 +56,7 @@ fn three_hundred_rounds_leave_nothing_behind() {
     assert!(
         comes_true(Duration::from_secs(2), settled),
         "{} uncollected",
-        uncollected(&daemon)
+        daemon.uncollected()
     );
     wait_until(
         "the descriptors to be given back",

@@ -1,44 +1,8 @@
-//! What can go wrong, as chances drawn anew for every seed, and the generator they are drawn from.
+//! What can go wrong, as chances drawn anew for every seed.
 //!
 //! Every fault is off in half of the seeds: faults that are always on hide each other.
 
-use std::time::Duration;
-
-/// A generator of its own (splitmix64): the same seed gives the same life, on every machine and
-/// with every version of every crate.
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// Less than `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    /// True this many times in a thousand.
-    pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
-        self.below(1000) < per_mille
-    }
-
-    /// Up to `most`; short ones are as likely as long ones.
-    pub(crate) fn time(&mut self, most: Duration) -> Duration {
-        let millis = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
-        let range = millis >> self.below(12);
-        Duration::from_millis(self.below(range + 1))
-    }
-}
+use drowse_tests::rng::Rng;
 
 /// Chances per thousand.
 #[derive(Clone, Debug, Default)]

@@ -14,11 +14,12 @@ use drowse_messages::{
 };
 use drowse_policy::session::{AgentTraits, Session};
 use drowse_policy::{Effect, Input, registry, trace};
+use drowse_tests::rng::Rng;
 
 use crate::agent::{Backend, Move};
 use crate::checkers::{self, Heard};
 use crate::client;
-use crate::faults::{Faults, Rng};
+use crate::faults::Faults;
 use crate::table::Table;
 
 pub(crate) const STARTING_MAX: usize = 2;

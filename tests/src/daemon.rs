@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::fake::{Dialect, FakeAgent, HOME};
-use crate::process::{ProcIdentity, ProcStat, TreeGuard, descendants};
+use crate::process::{ProcIdentity, ProcStat, TreeGuard, children, descendants, with_env_among};
 use crate::wait::{CEILING, comes_true, say, wait_until};
 
 /// 100 lines of the daemon's log are shown when a test fails, the last ones.
@@ -40,6 +40,8 @@ const SESSION_VARIABLE: &str = "DROWSE_SESSION";
 pub struct Setup {
     test: &'static str,
     program: PathBuf,
+    /// What the program is run by, and that one's arguments; empty: by nobody.
+    through: Vec<String>,
     fake: FakeAgent,
     session: BTreeMap<String, String>,
     more: String,
@@ -54,6 +56,7 @@ impl Setup {
         let mut setup = Self {
             test,
             program: program.into(),
+            through: Vec::new(),
             fake,
             session: BTreeMap::new(),
             more: String::new(),
@@ -81,6 +84,13 @@ impl Setup {
     #[must_use]
     pub fn config(mut self, toml: &str) -> Self {
         self.more.push_str(toml);
+        self
+    }
+
+    /// Has the program run by another one, which has to become it or to be its parent.
+    #[must_use]
+    pub fn through(mut self, words: &[&str]) -> Self {
+        self.through = words.iter().map(ToString::to_string).collect();
         self
     }
 
@@ -251,8 +261,12 @@ impl TestDaemon {
     /// The program with this daemon's folders, its configuration and a scrubbed environment.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.setup.program);
+        let program = self.setup.program.clone().into_os_string();
+        let through = self.setup.through.iter().map(Into::into);
+        let mut words = through.chain([program]);
+        let mut command = Command::new(words.next().expect("at least the program"));
         command
+            .args(words)
             .arg("--state-dir")
             .arg(self.state_dir())
             .arg("--config")
@@ -287,6 +301,15 @@ impl TestDaemon {
     /// When one of ours runs.
     #[track_caller]
     pub fn spawn(&mut self) {
+        self.spawn_hearing(Stdio::null());
+    }
+
+    /// Starts the daemon with this standard input, without waiting for it.
+    ///
+    /// # Panics
+    /// When one of ours runs.
+    #[track_caller]
+    pub fn spawn_hearing(&mut self, stdin: Stdio) {
         assert!(self.child.is_none(), "one daemon at a time");
         let log = File::options()
             .create(true)
@@ -295,7 +318,7 @@ impl TestDaemon {
             .expect("the folder is ours");
         let child = self
             .command(&["serve"])
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -335,6 +358,13 @@ impl TestDaemon {
         let child = self.child.as_ref().expect("the daemon runs");
         let pid = i32::try_from(child.id()).expect("a pid fits into i32");
         ProcIdentity::of(pid).expect("a child that is not collected has an entry")
+    }
+
+    /// Children of the daemon that have ended and were not collected.
+    #[must_use]
+    pub fn uncollected(&self) -> usize {
+        let children = children(self.identity().pid);
+        children.iter().filter(|stat| !stat.is_alive()).count()
     }
 
     /// User and system time the daemon has used, in clock ticks (100 a second).
@@ -476,12 +506,7 @@ impl Drop for TestDaemon {
         }
         self.end_daemons();
         let opened = self.opened.take();
-        let left = || {
-            opened
-                .iter()
-                .flat_map(|id| self.processes(id))
-                .collect::<Vec<_>>()
-        };
+        let left = || with_env_among(SESSION_VARIABLE, &opened);
         if comes_true(END_CEILING, || left().is_empty()) {
             return;
         }

@@ -4,6 +4,8 @@
 //! - [`process`]: processes by identity, and the guard that fails a test which leaves one behind.
 //! - [`piped`]: a program spoken to in lines over plain pipes.
 //! - [`fake`]: the scripted fake agent (`bin/fake_agent`): its home, behaviour and log.
+//! - [`canary`]: a stranger that notes every signal it gets.
+//! - [`rng`]: chance that is decided by a seed.
 //! - [`golden`]: recorded transcripts of real agents.
 //! - [`measure`]: samples and rows of the programs in `benches`.
 //! - [`mock_model`]: a model server scripted by the text of the conversation.
@@ -14,6 +16,7 @@
 //! Invariant: whatever a test starts through this kit is gone when its guards are dropped.
 
 pub mod agents;
+pub mod canary;
 pub mod cli;
 pub mod daemon;
 pub mod fake;
@@ -22,9 +25,11 @@ pub mod measure;
 pub mod mock_model;
 pub mod piped;
 pub mod process;
+pub mod rng;
 pub mod wait;
 
 pub use agents::RealAgent;
+pub use canary::Canary;
 pub use daemon::TestDaemon;
 pub use fake::FakeAgent;
 pub use mock_model::MockModel;

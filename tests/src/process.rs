@@ -188,18 +188,45 @@ pub fn descendants(root: i32) -> Vec<ProcIdentity> {
 /// Live processes that were started with `name=value` in their environment.
 #[must_use]
 pub fn with_env(name: &str, value: &str) -> Vec<ProcIdentity> {
-    let wanted = format!("{name}={value}");
-    all()
-        .into_iter()
-        .filter(ProcStat::is_alive)
-        .filter(|stat| {
-            fs::read(format!("/proc/{}/environ", stat.identity.pid)).is_ok_and(|env| {
-                env.split(|&b| b == 0)
-                    .any(|entry| entry == wanted.as_bytes())
-            })
+    with_env_among(name, &[value])
+}
+
+/// Live processes that were started with one of these values of `name` in their environment.
+/// One reading of all processes, however many values there are.
+#[must_use]
+pub fn with_env_among<T: AsRef<str>>(name: &str, values: &[T]) -> Vec<ProcIdentity> {
+    let is_wanted = |entry: &[u8]| {
+        let value = entry.strip_prefix(name.as_bytes());
+        let value = value.and_then(|rest| rest.strip_prefix(b"="));
+        value.is_some_and(|value| {
+            values
+                .iter()
+                .any(|wanted| wanted.as_ref().as_bytes() == value)
         })
-        .map(|stat| stat.identity)
-        .collect()
+    };
+    let is_marked = |stat: &ProcStat| {
+        let environ = fs::read(format!("/proc/{}/environ", stat.identity.pid));
+        environ.is_ok_and(|environ| environ.split(|&byte| byte == 0).any(is_wanted))
+    };
+    let mut found = all();
+    found.retain(|stat| stat.is_alive() && is_marked(stat));
+    found.into_iter().map(|stat| stat.identity).collect()
+}
+
+/// Children of `parent`, those that wait to be collected too, without a look at anybody else.
+#[must_use]
+pub fn children(parent: i32) -> Vec<ProcStat> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task"));
+    let lists = threads.into_iter().flatten().flatten();
+    let lists = lists.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids: Vec<i32> = lists
+        .flat_map(|list| {
+            list.split(' ')
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    pids.into_iter().filter_map(ProcStat::read).collect()
 }
 
 /// Name of the environment variable that marks everything a test started.

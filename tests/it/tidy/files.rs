@@ -45,6 +45,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "pretends to have work in the background",
     ),
     (
+        "runtime/src/lock.rs",
+        "tries again for the lock of a dead daemon: the kernel tells nobody that it is free",
+    ),
+    (
         "runtime/src/process/reap.rs",
         "lets a process on this very core take its SIGSTOP",
     ),

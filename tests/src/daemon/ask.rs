@@ -251,6 +251,22 @@ impl TestDaemon {
             .expect("the agent's process is there")
     }
 
+    /// The keeper above the agent's process.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[track_caller]
+    #[must_use]
+    pub fn keeper(&self, id: &str) -> ProcIdentity {
+        let keeper = wait_until(&format!("{id}: a keeper"), CEILING, || {
+            self.report(id).awake.and_then(|awake| awake.keeper)
+        });
+        ProcIdentity {
+            pid: keeper.pid(),
+            start_time: keeper.start_ticks(),
+        }
+    }
+
     /// Every process of a session, its keeper too, known by the mark the daemon gives them.
     #[must_use]
     pub fn processes(&self, id: &str) -> Vec<ProcIdentity> {
