@@ -14,6 +14,7 @@ mod argv;
 mod claude;
 #[cfg(test)]
 mod golden;
+mod names;
 #[cfg(test)]
 mod noise;
 mod paragraphs;
@@ -23,6 +24,7 @@ mod text;
 mod wire;
 
 pub use claude::Claude;
+pub(crate) use names::agent_of;
 pub use pi::Pi;
 pub use raw::Raw;
 

@@ -23,6 +23,7 @@ mod follow;
 mod look;
 mod open;
 mod order;
+mod orphans;
 mod render;
 mod settings;
 mod talk;
@@ -62,6 +63,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Serve(args) => serve(&globals, &args),
         Verb::Demo => demo::run(&globals),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
+        Verb::Orphans(args) => print(&|console| orphans::run(&globals, &args, console)),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
         Verb::Config { verb } => print(&|console| settings::run(&globals, verb, console)),
         Verb::Completions { shell } => print(&|console| completions(shell, console)),

@@ -13,12 +13,14 @@ mod amount;
 mod event;
 mod explain;
 mod list;
+mod orphans;
 mod session;
 
 pub(crate) use amount::{bytes, long, short};
 pub(crate) use event::event_line;
 pub(crate) use explain::explain;
 pub(crate) use list::{list, table};
+pub(crate) use orphans::orphans;
 pub(crate) use session::{hold, show};
 
 /// How and when somebody looks.
