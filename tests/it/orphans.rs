@@ -3,10 +3,11 @@
 //! Orphans are looked for on the whole machine, and other tests make some too; so each test looks
 //! for its own processes among what is listed.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use drowse_messages::SessionState;
@@ -15,6 +16,7 @@ use drowse_tests::wait::{CEILING, say_aloud};
 use drowse_tests::{ProcIdentity, TestDaemon, TreeGuard, daemon, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 const TREE_AGENT: &str = env!("CARGO_BIN_EXE_tree-agent");
 const DROWSE: &str = env!("CARGO_BIN_EXE_drowse-dup");
@@ -355,70 +357,83 @@ fn a_session_that_starts_meanwhile_is_not_hit() {
 fn numbers_that_mean_more_than_a_process_mean_nobody() {
     let daemon = daemon!("orphans-d12").ready();
     let guard = TreeGuard::new("orphans-d12");
+    let private = fs::Permissions::from_mode(0o700);
     fs::create_dir(daemon.state_dir()).expect("the folder is ours");
-    fs::set_permissions(daemon.state_dir(), fs::Permissions::from_mode(0o700)).expect("ours");
-    let path = daemon.state_dir().join("lock");
-    let own = ProcStat::read(ProcIdentity::me().pid).expect("we run");
-    let group = own.group.to_string();
-    for text in ["0", "1", "-1", "-5", "2147483648", "", "x", &group] {
-        let mut command = Command::new(TREE_AGENT);
-        command
-            .arg(LEFT_ALONE)
-            .env("DROWSE_STATE", daemon.state_dir());
-        let left = leave_alone(command, &guard);
-        fs::write(&path, format!("pid {text}, socket /x\n")).expect("ours");
-        let lock = File::open(&path).expect("it is there");
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("free");
-        let report = orphans(&daemon, &["--reap"]);
-        assert!(was_ended(&report, &left), "{text:?}: {report}");
-        left.wait_gone();
+    fs::set_permissions(daemon.state_dir(), private).expect("ours");
+    let mut command = Command::new(TREE_AGENT);
+    let state = daemon.state_dir();
+    command.arg(LEFT_ALONE).env("DROWSE_STATE", &state);
+    let left = leave_alone(command, &guard);
+    let lock = File::create(state.join("lock")).expect("ours");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("free");
+    for text in ["0", "1", "-1", "-5", "2147483648", "", "x"] {
+        fs::write(state.join("lock"), format!("pid {text}, socket /x\n")).expect("ours");
+        let report = orphans(&daemon, &[]);
+        let tree = listed(&report, &left).unwrap_or_else(|| panic!("{text:?}: {report}"));
+        assert_eq!(
+            [&tree["owner"], &report["daemon"]],
+            [&json!("ours"), &Value::Null],
+            "{text:?}"
+        );
+    }
+    let report = orphans(&daemon, &["--reap"]);
+    assert!(was_ended(&report, &left), "{report}");
+    left.wait_gone();
+}
+
+/// A folder that every user can use, with the program in it.
+struct Open(TempDir);
+
+impl Open {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("ours");
+        fs::copy(DROWSE, folder.path().join("drowse")).expect("ours");
+        Self(folder)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+
+    fn orphans(&self, mut command: Command, args: &[&str]) -> Value {
+        command.arg("--state-dir").arg(self.state());
+        let output = command.args(["orphans", "--json"]).args(args).output();
+        object(&output.expect("it runs"), 0)
     }
 }
 
+/// A command of the user `nobody`.
+fn as_nobody(program: impl AsRef<OsStr>) -> Command {
+    const NOBODY: &str = "65534";
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"])
+        .arg(program)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir("/");
+    command
+}
+
 /// Rows 147 and F: without privileges, others' trees are listed as far as they can be read and
-/// never touched, and one's own are ended.
+/// never touched, and one's own are ended; root does not end another user's either.
 #[test]
 fn an_unprivileged_user_sees_others_and_ends_its_own() {
-    const NOBODY: &str = "65534";
     if !nix::unistd::geteuid().is_root() {
         say_aloud("not run: an_unprivileged_user_sees_others_and_ends_its_own needs root");
         return;
     }
-    let guard = TreeGuard::new("orphans-nobody-user");
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("ours");
-    let claude = program_named(folder.path(), "claude");
-    let drowse = folder.path().join("drowse");
-    fs::copy(DROWSE, &drowse).expect("ours");
-    let state = folder.path().join("state");
-    let as_nobody = |program: &str| {
-        let mut command = Command::new("setpriv");
-        command
-            .args([
-                "--reuid",
-                NOBODY,
-                "--regid",
-                NOBODY,
-                "--clear-groups",
-                program,
-            ])
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .current_dir("/");
-        command
+    let guard = TreeGuard::new("orphans-users");
+    let open = Open::new();
+    let claude = program_named(open.0.path(), "claude");
+    let marked = |mut command: Command| {
+        command.arg(LEFT_ALONE).env("DROWSE_STATE", open.state());
+        leave_alone(command, &guard)
     };
-    let mut roots = Command::new(&claude);
-    roots.arg(LEFT_ALONE).env("DROWSE_STATE", &state);
-    let roots = leave_alone(roots, &guard);
-    let mut own = as_nobody(&claude);
-    own.arg(LEFT_ALONE).env("DROWSE_STATE", &state);
-    let own = leave_alone(own, &guard);
-    let run = |args: &[&str]| {
-        let mut command = as_nobody(&drowse.display().to_string());
-        let output = command.arg("--state-dir").arg(&state).args(args).output();
-        object(&output.expect("setpriv is installed"), 0)
-    };
-    let report = run(&["orphans", "--json"]);
+    let (roots, nobodys) = (marked(Command::new(&claude)), marked(as_nobody(&claude)));
+
+    let report = open.orphans(as_nobody(open.0.path().join("drowse")), &["--reap"]);
     let tree = listed(&report, &roots).unwrap_or_else(|| panic!("{report}"));
     assert_eq!(
         [
@@ -436,24 +451,24 @@ fn an_unprivileged_user_sees_others_and_ends_its_own() {
     );
     assert!(tree["memory_bytes"].as_u64() > Some(0), "{tree}");
     assert!(report["hidden"].as_u64() > Some(0), "{report}");
-    let tree = listed(&report, &own).unwrap_or_else(|| panic!("{report}"));
+    let tree = listed(&report, &nobodys).unwrap_or_else(|| panic!("{report}"));
     assert_eq!([&tree["owner"], &tree["memory_kind"]], ["ours", "pss"]);
-    let report = run(&["orphans", "--reap", "--json"]);
     assert!(
-        was_ended(&report, &own) && !was_ended(&report, &roots),
+        was_ended(&report, &nobodys) && !was_ended(&report, &roots),
         "{report}"
     );
-    own.wait_gone();
-    // To root, that tree has the mark, and is another user's all the same.
-    let command = |args: &[&str]| {
-        let output = Command::new(DROWSE)
-            .arg("--state-dir")
-            .arg(&state)
-            .args(args)
-            .output();
-        object(&output.expect("it runs"), 0)
-    };
-    let report = command(&["orphans", "--reap", "--json"]);
-    assert!(was_ended(&report, &roots), "{report}");
-    roots.wait_gone();
+    nobodys.wait_gone();
+
+    let nobodys = marked(as_nobody(&claude));
+    let report = open.orphans(Command::new(DROWSE), &["--reap"]);
+    assert_eq!(
+        listed(&report, &nobodys).map(|tree| &tree["owner"]),
+        Some(&json!("other_drowse"))
+    );
+    assert!(
+        was_ended(&report, &roots) && !was_ended(&report, &nobodys),
+        "{report}"
+    );
+    assert!(nobodys.is_alive());
+    end(nobodys);
 }
