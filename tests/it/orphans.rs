@@ -124,7 +124,7 @@ fn children(daemon: &TestDaemon, count: usize) -> Vec<ProcIdentity> {
 fn what_a_lost_keeper_left_is_ours_and_is_ended() {
     let mut daemon = daemon!("orphans-ours").limit("idle_after", "1h").start();
     let id = daemon.open("fake");
-    daemon.say(&id, "FAKE:spawn setsid\nFAKE:spawn ignore-term");
+    daemon.say(&id, "FAKE:spawn server:0\nFAKE:spawn ignore-term");
     let left = children(&daemon, 2);
     let keeper = keeper(&daemon, &id);
     // Stopped first: a keeper ends its tree once its daemon is gone.
@@ -143,6 +143,12 @@ fn what_a_lost_keeper_left_is_ours_and_is_ended() {
         assert_eq!(tree["state_dir"], daemon.state_dir().display().to_string());
         assert!(tree["memory_bytes"].as_u64() > Some(0), "{tree}");
     }
+    let server = listed(&report, &left[0]).expect("found above");
+    assert_eq!(
+        server["listens"].as_array().map(Vec::len),
+        Some(1),
+        "{server}"
+    );
     let text = daemon.run(&["orphans"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("ours") && text.contains(&id), "{text}");
@@ -208,7 +214,7 @@ fn an_agent_of_nobody_is_listed_and_left() {
     let expected = json!({
         "root": "*", "name": "claude", "agent": "claude", "owner": "not_drowse",
         "state_dir": null, "session": null, "user": "*", "processes": "*",
-        "memory_bytes": "*", "memory_kind": "pss", "age_ms": "*", "cwd": "*",
+        "memory_bytes": "*", "memory_kind": "pss", "age_ms": "*", "cwd": "*", "listens": [],
         "why": "parent_gone",
     });
     assert_eq!(shown, expected);

@@ -63,7 +63,7 @@ pub(crate) async fn run(globals: &Globals, console: &mut Console<'_>) -> Result<
             runtime_dir(&paths),
             daemon(&paths).await,
             disk(&paths.state_dir),
-            orphaned(&paths.state_dir),
+            orphaned(&paths),
         ],
         Err(error) => vec![check("places", Level::Fail, chain(&error))],
     };
@@ -266,9 +266,9 @@ fn open_files() -> Check {
 }
 
 /// Agents that nobody owns: they take memory, and nothing ends them.
-fn orphaned(state_dir: &Path) -> Check {
+fn orphaned(paths: &Paths) -> Check {
     let what = "orphans";
-    match orphans::counts(state_dir.display().to_string()) {
+    match orphans::counts(paths) {
         Ok((0, _)) => check(what, Level::Ok, "none"),
         Ok((all, ours)) => {
             let trees = count(all, "tree", "trees");

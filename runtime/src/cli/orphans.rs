@@ -16,7 +16,8 @@ use crate::cli::failure::Failure;
 use crate::cli::{places, render};
 use crate::exit::Exit;
 use crate::lock;
-use crate::process::orphans::{Ended, Orphan, Scan, Unowned, Waiting, end, measure, scan};
+use crate::paths::Paths;
+use crate::process::orphans::{Ended, Orphan, Ours, Scan, Waiting, end, measure, scan};
 
 /// Whose a tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +49,8 @@ pub(crate) struct TreeReport {
     pub(crate) memory_kind: &'static str,
     pub(crate) age_ms: u64,
     pub(crate) cwd: Option<PathBuf>,
+    /// TCP ports.
+    pub(crate) listens: Vec<u16>,
     pub(crate) why: &'static str,
 }
 
@@ -88,19 +91,14 @@ pub(crate) fn run(
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
     let paths = places(globals)?;
-    let unowned = Unowned {
-        state_dir: paths.state_dir.display().to_string(),
-    };
-    let mut report = Report {
-        daemon: lock::holder(&paths.state_dir),
-        ..look(&unowned, &scan()?)
-    };
+    let ours = ours(&paths);
+    let mut report = look(&ours, &scan()?);
     let mut exit = Exit::Ok;
     if args.reap {
         let Ended {
             processes,
             survivors,
-        } = end(&unowned)?;
+        } = end(&ours)?;
         if !survivors.is_empty() {
             exit = Exit::Error;
         }
@@ -121,19 +119,26 @@ pub(crate) fn run(
 }
 
 /// How many trees nobody owns, and how many of them are ours to end.
-pub(crate) fn counts(state_dir: String) -> std::io::Result<(usize, usize)> {
-    let unowned = Unowned { state_dir };
+pub(crate) fn counts(paths: &Paths) -> std::io::Result<(usize, usize)> {
+    let ours = ours(paths);
     let orphans = scan()?.table.orphans();
-    let ours = orphans.iter().filter(|orphan| unowned.is_ours(orphan));
-    Ok((orphans.len(), ours.count()))
+    let count = orphans.iter().filter(|orphan| ours.has(orphan)).count();
+    Ok((orphans.len(), count))
 }
 
-fn look(unowned: &Unowned, scan: &Scan) -> Report {
+fn ours(paths: &Paths) -> Ours {
+    Ours {
+        state_dir: paths.state_dir.display().to_string(),
+        daemon: lock::holder(&paths.state_dir),
+    }
+}
+
+fn look(ours: &Ours, scan: &Scan) -> Report {
     let orphans = scan.table.orphans();
     Report {
-        state_dir: unowned.state_dir.clone(),
-        daemon: None,
-        orphans: orphans.iter().map(|it| tree(it, unowned)).collect(),
+        state_dir: ours.state_dir.clone(),
+        daemon: ours.daemon,
+        orphans: orphans.iter().map(|it| tree(it, ours)).collect(),
         waiting: scan.table.waiting().into_iter().map(waiting).collect(),
         hidden: scan.hidden,
         complete: scan.is_complete,
@@ -142,11 +147,11 @@ fn look(unowned: &Unowned, scan: &Scan) -> Report {
     }
 }
 
-fn tree(orphan: &Orphan, unowned: &Unowned) -> TreeReport {
+fn tree(orphan: &Orphan, ours: &Ours) -> TreeReport {
     let measured = measure(orphan);
     let root = orphan.root();
     let mark = &orphan.mark;
-    let owner = if unowned.is_ours(orphan) {
+    let owner = if ours.has(orphan) {
         Owner::Ours
     } else if mark.state_dir.is_some() || mark.session.is_some() {
         Owner::OtherDrowse
@@ -170,6 +175,7 @@ fn tree(orphan: &Orphan, unowned: &Unowned) -> TreeReport {
         memory_kind: if measured.is_pss { "pss" } else { "rss" },
         age_ms: millis(measured.age),
         cwd: measured.cwd,
+        listens: measured.listens,
         why: orphan.why.code(),
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Fed by: the command line, with and without a running daemon. `rule` decides who is an orphan,
 //! over a snapshot that `scan` reads.
-//! Invariant: what is ended carries the mark of the one state folder that was asked for, belongs
-//! to this user, and stands below no live keeper and no live daemon *at that moment*: every walk
-//! of the ladder begins with a fresh scan, so a daemon that starts something meanwhile keeps it.
+//! Invariant: what is ended carries the mark of the one state folder that was asked for, or stands
+//! below such a process, belongs to this user, and stands below no live keeper *at that moment*:
+//! each walk of the ladder looks for the mark and for keepers anew, so what a daemon starts
+//! meanwhile is its own.
 //! Arguments are never kept nor shown: they hold secrets.
 
 use std::collections::BTreeMap;
@@ -13,8 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use drowse_messages::{ProcIdentity, ProcReport, ReapStep, Survivor};
-use rustix::process::Signal;
+use drowse_messages::{KeepRule, ProcIdentity, ProcReport, ReapStep, Survivor};
 
 mod rule;
 mod scan;
@@ -22,8 +22,12 @@ mod scan;
 pub use rule::{MarkFound, Orphan, Role, Row, Standing, Table, Waiting, Why};
 pub use scan::{PROCESSES_MAX, Scan, scan};
 
+use super::listening;
 use super::reap::{self, Scope, wait_until_ended};
 use super::signal::find;
+use super::sweep::Mark;
+use super::table::{self, Stat};
+use crate::backend::STATE_VARIABLE;
 
 /// 2,048 processes of a tree are measured: each takes some 30 µs for every 10 MB that it has.
 const MEASURED_MAX: usize = 2048;
@@ -44,6 +48,8 @@ pub struct Measured {
     pub age: Duration,
     /// Where the root runs.
     pub cwd: Option<PathBuf>,
+    /// The TCP ports that somebody in the tree listens on, in order.
+    pub listens: Vec<u16>,
 }
 
 /// Measures a tree. What has ended meanwhile counts nothing.
@@ -56,6 +62,7 @@ pub fn measure(orphan: &Orphan) -> Measured {
         cwd: find(root)
             .ok()
             .and_then(|(process, _)| scan::link(&process, "cwd")),
+        listens: listens(&orphan.members),
         ..Measured::default()
     };
     for member in orphan.members.iter().take(MEASURED_MAX) {
@@ -69,6 +76,17 @@ pub fn measure(orphan: &Orphan) -> Measured {
         measured.memory_bytes += bytes.unwrap_or(0);
     }
     measured
+}
+
+fn listens(members: &[Stat]) -> Vec<u16> {
+    let measured = members.get(..MEASURED_MAX).unwrap_or(members);
+    let mut ports: Vec<u16> = listening::ports_of(measured)
+        .into_values()
+        .flatten()
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
 }
 
 /// How long ago a process was started.
@@ -85,29 +103,35 @@ fn age(process: ProcIdentity) -> Duration {
     now.unwrap_or_default().saturating_sub(started)
 }
 
-/// Where the trees hang that carry the mark of a state folder and that nobody owns.
+/// Which trees are ours to end.
 #[derive(Clone, Debug)]
-pub struct Unowned {
+pub struct Ours {
     /// The state folder, as the mark has it.
     pub state_dir: String,
+    /// The daemon of that folder, if one runs. What a keeper that was killed left to it is its own.
+    pub daemon: Option<i32>,
 }
 
-impl Unowned {
-    /// The roots of those trees now, in the order of their numbers.
-    ///
-    /// # Errors
-    /// `/proc` cannot be listed.
-    pub(super) fn find(&self) -> io::Result<Vec<i32>> {
-        let orphans = scan()?.table.orphans();
-        let ours = orphans.iter().filter(|orphan| self.is_ours(orphan));
-        Ok(ours.map(|orphan| orphan.root().identity.pid()).collect())
-    }
-
+impl Ours {
     /// True for a tree that may be ended.
     #[must_use]
-    pub fn is_ours(&self, orphan: &Orphan) -> bool {
+    pub fn has(&self, orphan: &Orphan) -> bool {
         orphan.mark.state_dir.as_ref() == Some(&self.state_dir)
             && orphan.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// Everything with the mark, as it is found at the moment of each walk. What has an owner now
+    /// is left out for the whole step: a daemon, and owners that live inside an orphan.
+    fn scope(&self) -> io::Result<Scope> {
+        let orphans = scan()?.table.orphans();
+        let ours = orphans.into_iter().filter(|orphan| self.has(orphan));
+        let owners = ours.flat_map(|orphan| orphan.owners);
+        let daemon = self.daemon.and_then(|pid| table::identify(pid).ok());
+        let mark = Mark {
+            entry: format!("{STATE_VARIABLE}={}", self.state_dir),
+            exclude: daemon.into_iter().collect(),
+        };
+        Ok(Scope::marked(mark).keeping(owners.map(KeepRule::Process).collect(), None))
     }
 }
 
@@ -120,37 +144,27 @@ pub struct Ended {
     pub survivors: Vec<Survivor>,
 }
 
-/// Ends all trees of a state folder that nobody owns: SIGTERM, at most [`TERM_GRACE`], SIGKILL.
+/// Ends all trees that are ours: SIGTERM, at most [`TERM_GRACE`], SIGKILL.
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub fn end(unowned: &Unowned) -> io::Result<Ended> {
-    let scope = Scope::Unowned(unowned.clone());
-    let asked = reap::run(ReapStep::Terminate, &scope)?;
+pub fn end(ours: &Ours) -> io::Result<Ended> {
+    let asked = reap::run(ReapStep::Terminate, &ours.scope()?)?;
     let deadline = Instant::now() + TERM_GRACE;
-    let mut all = BTreeMap::new();
-    for process in asked.processes {
+    for process in &asked.processes {
+        // Those that are left are found again by the next step.
         let _ended = wait_until_ended(process.identity, deadline);
-        all.insert(process.identity, signalled(process, Signal::TERM));
     }
-    let killed = reap::run(ReapStep::Kill, &scope)?;
-    for process in killed.processes {
-        all.insert(process.identity, signalled(process, Signal::KILL));
-    }
+    let killed = reap::run(ReapStep::Kill, &ours.scope()?)?;
+    let all = asked.processes.into_iter().chain(killed.processes);
+    let mut ended: BTreeMap<_, _> = all.map(|process| (process.identity, process)).collect();
     for survivor in &killed.survivors {
-        all.remove(&survivor.process.identity);
+        ended.remove(&survivor.process.identity);
     }
-    let mut processes: Vec<_> = all.into_values().collect();
+    let mut processes: Vec<_> = ended.into_values().collect();
     processes.sort_by_key(|process| process.identity.start_ticks());
     Ok(Ended {
         processes,
         survivors: killed.survivors,
     })
-}
-
-fn signalled(process: ProcReport, signal: Signal) -> ProcReport {
-    ProcReport {
-        signal: Some(signal.as_raw()),
-        ..process
-    }
 }

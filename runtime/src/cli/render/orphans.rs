@@ -8,12 +8,15 @@ use nix::sys::signal::Signal;
 use super::{View, bytes, count, cut, one_line, short, table};
 use crate::cli::orphans::{Owner, Report, TreeReport, WaitingReport};
 
-const HEADINGS: [&str; 10] = [
-    "PID", "AGENT", "OWNER", "SESSION", "USER", "PROCS", "MEM", "AGE", "WHY", "CWD",
+const HEADINGS: [&str; 11] = [
+    "PID", "AGENT", "OWNER", "SESSION", "USER", "PROCS", "MEM", "AGE", "PORTS", "WHY", "CWD",
 ];
 
 /// 40 characters of a state folder or session: they come from environments, where anything stands.
 const MARK_CHARS_MAX: usize = 40;
+
+/// 3 ports of a tree are shown; JSON has all.
+const PORTS_SHOWN: usize = 3;
 
 /// The orphans, or what became of ours.
 pub(crate) fn orphans(report: &Report, view: &View<'_>) -> String {
@@ -54,9 +57,24 @@ fn row(tree: &TreeReport, view: &View<'_>) -> Vec<String> {
         tree.processes.len().to_string(),
         format!("{at_most}{}", bytes(tree.memory_bytes)),
         short(Duration::from_millis(tree.age_ms)),
+        ports(&tree.listens),
         tree.why.replace('_', " "),
         cwd.map_or_else(none, |cwd| view.path(cwd)),
     ]
+}
+
+/// The first three: a line has to hold them.
+fn ports(listens: &[u16]) -> String {
+    let (shown, more) = listens.split_at(listens.len().min(PORTS_SHOWN));
+    let mut shown: Vec<String> = shown.iter().map(ToString::to_string).collect();
+    if !more.is_empty() {
+        shown.push("...".to_owned());
+    }
+    if shown.is_empty() {
+        "-".to_owned()
+    } else {
+        shown.join(",")
+    }
 }
 
 fn waiting(keeper: &WaitingReport) -> String {
@@ -126,6 +144,7 @@ mod tests {
             memory_kind: "pss",
             age_ms: 7_260_000,
             cwd: Some("/home/me/work".into()),
+            listens: Vec::new(),
             why: "parent_gone",
         }
     }
@@ -149,6 +168,7 @@ mod tests {
         let ours = TreeReport {
             session: Some("3wdn5qaan911".to_owned()),
             why: "keeper_gone",
+            listens: vec![3000, 3001, 3002, 3003],
             ..tree(4711, Owner::Ours)
         };
         let other = TreeReport {
@@ -167,10 +187,10 @@ mod tests {
             processes: 1,
         });
         let expected = "\
-PID   AGENT   OWNER    SESSION       USER  PROCS  MEM       AGE  WHY          CWD
-4711  claude  ours     3wdn5qaan911  me    1      212 MB    2h   keeper gone  ~/work
-812   node    ~/x [2J  -             me    1      <=212 MB  2h   parent gone  -
-9     claude  -        -             me    1      212 MB    2h   parent gone  ~/work
+PID   AGENT   OWNER    SESSION       USER  PROCS  MEM       AGE  PORTS               WHY          CWD
+4711  claude  ours     3wdn5qaan911  me    1      212 MB    2h   3000,3001,3002,...  keeper gone  ~/work
+812   node    ~/x [2J  -             me    1      <=212 MB  2h   -                   parent gone  -
+9     claude  -        -             me    1      212 MB    2h   -                   parent gone  ~/work
 keeper 70 of session abc (1 process) waits for a daemon; if none comes, it ends them and itself within orphan_grace
 ";
         assert_eq!(orphans(&report, &view()), expected);

@@ -53,8 +53,6 @@ impl MarkFound {
 /// What speaks for an agent having an owner although its parent is an init; read for agents alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The pid of its process session's leader.
-    pub process_session: i32,
     /// True when it is in the foreground of a terminal.
     pub in_foreground: bool,
     /// True when its cgroup is that of a systemd service.
@@ -109,6 +107,9 @@ pub struct Orphan {
     pub mark: MarkFound,
     /// Why it is listed.
     pub why: Why,
+    /// Live keepers and daemons inside it. They own what is below them, which is no part of the
+    /// tree.
+    pub owners: Vec<ProcIdentity>,
 }
 
 impl Orphan {
@@ -193,9 +194,7 @@ impl Table {
     /// Why nobody owns this process; `None`: somebody does.
     fn why(&self, row: &Row) -> Option<Why> {
         let pid = row.stat.identity.pid();
-        let is_daemon = |pid: i32| self.daemons.values().any(|&daemon| daemon == pid);
-        let is_owner = |pid: i32| self.role(pid) == Some(Role::Keeper) || is_daemon(pid);
-        if is_owner(pid) || self.above(pid).any(is_owner) {
+        if self.is_owner(pid) || self.above(pid).any(|above| self.is_owner(above)) {
             None
         } else if !row.mark.is_none() {
             Some(Why::KeeperGone)
@@ -204,14 +203,18 @@ impl Table {
         }
     }
 
+    /// True for a live keeper or daemon.
+    fn is_owner(&self, pid: i32) -> bool {
+        self.role(pid) == Some(Role::Keeper) || self.daemons.values().any(|&daemon| daemon == pid)
+    }
+
     fn is_abandoned(&self, row: &Row) -> bool {
         let is_agent = matches!(row.role, Role::Agent(_));
         let Standing {
-            process_session,
             in_foreground,
             in_service,
         } = row.standing;
-        let is_inits_own = process_session == row.stat.parent;
+        let is_inits_own = row.stat.process_session == row.stat.parent;
         is_agent
             && self.role(row.stat.parent) == Some(Role::Init)
             && !(in_foreground || in_service || is_inits_own)
@@ -226,7 +229,7 @@ impl Table {
 
     fn tree(&self, root: i32, why: Why) -> Option<Orphan> {
         let row = self.rows.get(&root)?;
-        let members = self.below(root);
+        let (members, owners) = self.below(row);
         let agent = members.iter().find_map(|member| match member.role {
             Role::Agent(agent) => Some(agent),
             Role::Keeper | Role::Init | Role::Other => None,
@@ -237,26 +240,32 @@ impl Table {
             mark: row.mark.clone(),
             why,
             members: members.into_iter().map(|row| row.stat.clone()).collect(),
+            owners: owners.into_iter().map(|row| row.stat.identity).collect(),
         })
     }
 
-    /// A process and all below it, but nothing of a keeper or daemon among them.
-    fn below(&self, root: i32) -> Vec<&Row> {
-        let mut seen = BTreeSet::from([root]);
-        let mut found: Vec<&Row> = self.rows.get(&root).into_iter().collect();
+    /// A process and all below it, parents first; and apart from them the owners that were met,
+    /// below which nothing was looked at.
+    fn below<'a>(&'a self, root: &'a Row) -> (Vec<&'a Row>, Vec<&'a Row>) {
+        let mut seen = BTreeSet::from([root.stat.identity.pid()]);
+        let (mut found, mut owners) = (vec![root], Vec::new());
         let mut next = 0;
         while let Some(row) = found.get(next) {
             next += 1;
-            let pid = row.stat.identity.pid();
-            let children = self.children.get(&pid).into_iter().flatten();
-            let owned = |pid: &i32| {
-                self.role(*pid) == Some(Role::Keeper) || self.daemons.values().any(|it| it == pid)
-            };
-            let new = children.filter(|child| !owned(child) && seen.insert(**child));
-            let rows: Vec<&Row> = new.filter_map(|child| self.rows.get(child)).collect();
-            found.extend(rows);
+            let children = self.children.get(&row.stat.identity.pid());
+            let new = children
+                .into_iter()
+                .flatten()
+                .filter(|&&child| seen.insert(child));
+            for (child, row) in new.filter_map(|child| Some((*child, self.rows.get(child)?))) {
+                if self.is_owner(child) {
+                    owners.push(row);
+                } else {
+                    found.push(row);
+                }
+            }
         }
-        found
+        (found, owners)
     }
 
     fn waits(&self, keeper: &Row) -> Option<Waiting> {
@@ -268,7 +277,7 @@ impl Table {
         if self.role(parent) != Some(Role::Init) {
             return None;
         }
-        let kept = self.below(identity.pid());
+        let (kept, _) = self.below(keeper);
         let mark = kept.iter().skip(1).map(|row| &row.mark);
         let mark = mark.clone().find(|mark| mark.state_dir.is_some()).cloned();
         let mark = mark.unwrap_or_else(|| keeper.mark.clone());
@@ -298,16 +307,15 @@ mod tests {
                 identity: ProcIdentity::new(pid, 5).expect("a pid above 1"),
                 parent,
                 state: 'S',
+                group: pid,
+                process_session: pid,
                 threads: 1,
                 name: "x".to_owned(),
             },
             uid: 1000,
             role,
             mark: MarkFound::default(),
-            standing: Standing {
-                process_session: pid,
-                ..Standing::default()
-            },
+            standing: Standing::default(),
         }
     }
 
@@ -411,9 +419,9 @@ mod tests {
     /// D10: an agent without a mark is an orphan only below an init that did not start it.
     #[test]
     fn an_agent_is_abandoned_only_when_all_speaks_for_it() {
-        let alone = |change: fn(&mut Standing)| {
+        let alone = |change: fn(&mut Row)| {
             let mut agent = row(11, 1, CLAUDE);
-            change(&mut agent.standing);
+            change(&mut agent);
             vec![agent]
         };
         let nobody: Vec<(i32, usize, Why)> = vec![];
@@ -421,22 +429,22 @@ mod tests {
             ("of pid 1", alone(|_| {}), vec![(11, 1, LEFT)]),
             (
                 "of a group that is gone",
-                alone(|it| it.process_session = 7),
+                alone(|it| it.stat.process_session = 7),
                 vec![(11, 1, LEFT)],
             ),
             (
                 "at a terminal",
-                alone(|it| it.in_foreground = true),
+                alone(|it| it.standing.in_foreground = true),
                 nobody.clone(),
             ),
             (
                 "of a service",
-                alone(|it| it.in_service = true),
+                alone(|it| it.standing.in_service = true),
                 nobody.clone(),
             ),
             (
                 "started by init",
-                alone(|it| it.process_session = 1),
+                alone(|it| it.stat.process_session = 1),
                 nobody.clone(),
             ),
             (

@@ -124,7 +124,7 @@ impl Reader {
         let arguments = self.read(process, "cmdline", ARGUMENTS_BYTES_MAX)?;
         let role = role(process, &stat, arguments);
         let standing = match role {
-            Role::Agent(_) => self.standing(process),
+            Role::Agent(_) => self.standing(process, &stat),
             Role::Keeper | Role::Init | Role::Other => Standing::default(),
         };
         let uid = fstat(process.as_fd())?.st_uid;
@@ -161,13 +161,13 @@ impl Reader {
         })
     }
 
-    fn standing(&mut self, process: &Process) -> Standing {
+    fn standing(&mut self, process: &Process, stat: &Stat) -> Standing {
         let line = self.read(process, "stat", LINES_BYTES_MAX);
-        let standing = line.ok().and_then(parse_standing).unwrap_or_default();
+        let foreground = line.ok().and_then(parse_foreground);
         let groups = self.read(process, "cgroup", LINES_BYTES_MAX);
         Standing {
+            in_foreground: foreground == Some(stat.group),
             in_service: groups.is_ok_and(is_in_service),
-            ..standing
         }
     }
 
@@ -225,19 +225,16 @@ pub(super) fn rss_bytes(process: &Process) -> Option<u64> {
     Some(pages.saturating_mul(page_bytes))
 }
 
-/// Of a stat line: the fields behind the name, which may hold brackets and spaces itself (D13).
-fn parse_standing(line: &[u8]) -> Option<Standing> {
+/// The foreground group of the terminal, if there is one, that a stat line names: behind the name,
+/// which may hold brackets and spaces itself (D13).
+fn parse_foreground(line: &[u8]) -> Option<i32> {
     let close = line.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
-    // State, parent, group, process session, terminal, the terminal's foreground group.
-    let numbers = rest.split_whitespace().skip(2).take(4);
-    let numbers: Vec<i32> = numbers.filter_map(|number| number.parse().ok()).collect();
-    let [group, process_session, terminal, foreground] = numbers.try_into().ok()?;
-    Some(Standing {
-        process_session,
-        in_foreground: terminal != 0 && foreground == group,
-        in_service: false,
-    })
+    // Before it: state, parent, group, process session, and the terminal's number.
+    let mut numbers = rest.split_whitespace().skip(4);
+    let terminal: i32 = numbers.next()?.parse().ok()?;
+    let foreground = numbers.next()?.parse().ok()?;
+    (terminal != 0).then_some(foreground)
 }
 
 /// True when systemd's hierarchy, or the only one, puts the process into a service. Sessions of
@@ -260,17 +257,11 @@ mod tests {
 
     /// D13: a name cannot shift the fields.
     #[test]
-    fn the_standing_is_behind_the_last_bracket() {
+    fn a_terminal_is_behind_the_last_bracket() {
         let line = b"77 (a) S 1 1 (b) S 9 70 60 34816 70 4194304 1";
-        let expected = Standing {
-            process_session: 60,
-            in_foreground: true,
-            in_service: false,
-        };
-        assert_eq!(parse_standing(line), Some(expected));
-        let alone = parse_standing(b"77 (a) S 1 70 60 0 -1 4194304").expect("a line");
-        assert!(!alone.in_foreground);
-        assert_eq!(parse_standing(b"77 (a) S 1"), None);
+        assert_eq!(parse_foreground(line), Some(70));
+        assert_eq!(parse_foreground(b"77 (a) S 1 70 60 0 -1 4194304"), None);
+        assert_eq!(parse_foreground(b"77 (a) S 1"), None);
     }
 
     #[test]
