@@ -145,7 +145,7 @@ fn escape_shapes() -> [Shape; 7] {
         shape("respawner", "fork[respawn[setsid;sleep]];byte;sleep", 1),
         shape(
             "fork race",
-            "times 3[fork[byte;times 200[fork[sleep];pause];sleep]];byte;sleep",
+            "times 3[fork[byte;times 200[fork[sleep]];sleep]];byte;sleep",
             4,
         ),
         shape("runner", "fork[runner];byte;sleep", 1),
