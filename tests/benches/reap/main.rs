@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use drowse::process::cgroup::place::Cgroups;
+use drowse::process::spawn::KeeperProgram;
+use drowse_tests::measure::backend::keeper_program;
 use drowse_tests::measure::{Samples, heading, line, millis, row, wanted};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -23,7 +25,7 @@ mod bars;
 mod tree;
 mod ways;
 
-use tree::{Shape, Strangers, Tree, await_all, open_all};
+use tree::{Shape, Strangers, await_all, grow, open_all, processes};
 use ways::Way;
 
 /// Processes that have nothing to do with the tree.
@@ -85,6 +87,7 @@ fn main() {
         line(text);
     }
     let mut bench = Bench {
+        program: keeper_program(env!("CARGO_BIN_EXE_drowse-dup")),
         ways: &mut ways,
         place: place.as_ref(),
         effort,
@@ -153,6 +156,7 @@ fn escape_shapes() -> [Shape; 7] {
 }
 
 struct Bench<'a> {
+    program: KeeperProgram,
     ways: &'a mut [Way],
     place: Option<&'a Cgroups>,
     effort: Effort,
@@ -175,7 +179,7 @@ impl Bench<'_> {
                         continue;
                     }
                     let begun = Instant::now();
-                    samples[at].push(end(shape, way, self.place).await);
+                    samples[at].push(end(&self.program, shape, way, self.place).await);
                     spent[at] += begun.elapsed();
                 }
             }
@@ -211,12 +215,12 @@ impl Bench<'_> {
 
     async fn escapes(&mut self) {
         heading("who escapes: survivors of the worst of several trees");
-        let place = self.place;
+        let (program, place) = (&self.program, self.place);
         for shape in &escape_shapes() {
             for way in self.ways.iter_mut() {
                 let mut counts = Vec::new();
                 for _ in 0..self.effort.escapes {
-                    counts.push(survivors(shape, way, place).await);
+                    counts.push(survivors(program, shape, way, place).await);
                 }
                 let worst = counts.iter().copied().max().unwrap_or(0);
                 let of = counts.iter().filter(|count| **count > 0).count();
@@ -233,11 +237,16 @@ impl Bench<'_> {
 }
 
 /// Grows a tree and ends it; the milliseconds until all of it had ended.
-async fn end(shape: &Shape, way: &mut Way, place: Option<&Cgroups>) -> f64 {
-    let tree = Tree::grow(shape, place.filter(|_| way.needs_cgroup())).await;
-    let processes = tree.processes();
-    assert_eq!(processes.len(), shape.bytes, "{}", shape.name);
-    let pidfds = open_all(&processes);
+async fn end(
+    program: &KeeperProgram,
+    shape: &Shape,
+    way: &mut Way,
+    place: Option<&Cgroups>,
+) -> f64 {
+    let tree = grow(program, shape, place.filter(|_| way.needs_cgroup())).await;
+    let all = processes(&tree);
+    assert_eq!(all.len(), shape.bytes, "{}", shape.name);
+    let pidfds = open_all(&all);
     let begun = Instant::now();
     way.end(&tree);
     let left = await_all(&pidfds);
@@ -250,11 +259,16 @@ async fn end(shape: &Shape, way: &mut Way, place: Option<&Cgroups>) -> f64 {
 }
 
 /// Grows a tree whose processes try to get away, ends it, and counts who is left.
-async fn survivors(shape: &Shape, way: &mut Way, place: Option<&Cgroups>) -> usize {
-    let tree = Tree::grow(shape, place.filter(|_| way.needs_cgroup())).await;
+async fn survivors(
+    program: &KeeperProgram,
+    shape: &Shape,
+    way: &mut Way,
+    place: Option<&Cgroups>,
+) -> usize {
+    let tree = grow(program, shape, place.filter(|_| way.needs_cgroup())).await;
     way.end(&tree);
     std::thread::sleep(SETTLE);
-    let counts = (0..LOOKS).map(|_| tree.processes().len());
+    let counts = (0..LOOKS).map(|_| processes(&tree).len());
     let left = counts.max().unwrap_or(0);
     tree.finish().await;
     left

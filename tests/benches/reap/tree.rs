@@ -4,26 +4,19 @@
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use drowse::process::cgroup::Cgroup;
 use drowse::process::cgroup::place::Cgroups;
-use drowse::process::control::{Launch, ToKeeper};
-use drowse::process::link::{AgentStdio, KeeperEvent, KeeperLink};
-use drowse::process::reap::{Scope, run};
 use drowse::process::spawn::KeeperProgram;
 use drowse::process::table::walk;
-use drowse_messages::{Incarnation, ProcIdentity, ReapStep, SessionId};
-use nix::sys::wait::waitpid;
+use drowse_messages::ProcIdentity;
+use drowse_tests::measure::backend::Backend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::AsyncReadExt;
 
 const TREE_AGENT: &str = env!("CARGO_BIN_EXE_tree-agent");
-const KEEPER: &str = env!("CARGO_BIN_EXE_drowse-dup");
 
 /// 30 s for all of a tree to end: the slowest peer takes 20 for 1,000 processes.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -58,69 +51,23 @@ impl Shape {
     }
 }
 
-/// A tree that has grown.
-pub(crate) struct Tree {
-    pub(crate) link: KeeperLink,
-    pub(crate) agent: ProcIdentity,
-    pub(crate) cgroup: Option<Cgroup>,
-    /// Held open, so that nobody in the tree ends for want of them.
-    _stdio: AgentStdio,
+/// Starts a tree and waits until all who are to write have written.
+pub(crate) async fn grow(
+    program: &KeeperProgram,
+    shape: &Shape,
+    place: Option<&Cgroups>,
+) -> Backend {
+    let mut tree = Backend::start(program, &[TREE_AGENT, &shape.script], place).await;
+    let mut here = vec![0; shape.bytes];
+    let written = tree.stdio.stdout.read_exact(&mut here).await;
+    written.expect("every process writes a byte");
+    tree
 }
 
-impl Tree {
-    /// Starts it and waits until all who are to write have written.
-    pub(crate) async fn grow(shape: &Shape, place: Option<&Cgroups>) -> Self {
-        static LAUNCHES: AtomicU64 = AtomicU64::new(1);
-        let session = SessionId::from_random(1);
-        let incarnation = Incarnation(LAUNCHES.fetch_add(1, Ordering::Relaxed));
-        let cgroup = place.map(|place| place.create(session, incarnation).expect("it was tried"));
-        let launch = Launch {
-            argv: vec![TREE_AGENT.into(), shape.script.as_str().into()],
-            env: Vec::new(),
-            cwd: "/".into(),
-            cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
-            eof_grace: Duration::from_millis(100),
-            term_grace: Duration::from_millis(100),
-        };
-        let program = KeeperProgram::at(Path::new(KEEPER));
-        let spawned = KeeperLink::spawn(&program, session, launch).await;
-        let mut link = spawned.expect("a keeper starts");
-        let (agent, mut stdio) = match link.next_message().await {
-            Ok(Some(KeeperEvent::Started { agent, stdio })) => (agent, stdio),
-            other => panic!("no agent, but {other:?}"),
-        };
-        let mut here = vec![0; shape.bytes];
-        let written = stdio.stdout.read_exact(&mut here).await;
-        written.expect("every process writes a byte");
-        Self {
-            link,
-            agent,
-            cgroup,
-            _stdio: stdio,
-        }
-    }
-
-    /// Everybody in it now.
-    pub(crate) fn processes(&self) -> Vec<ProcIdentity> {
-        let found = walk(self.link.keeper()).expect("the keeper runs");
-        found.iter().map(|stat| stat.identity).collect()
-    }
-
-    /// Ends what is left, lets the keeper leave, and collects it.
-    pub(crate) async fn finish(mut self) {
-        match run(ReapStep::Kill, &Scope::keeper(self.link.keeper())) {
-            Ok(outcome) => assert!(outcome.empty, "left behind: {:?}", outcome.survivors),
-            Err(error) => assert!(drowse::process::table::is_gone(&error), "{error}"),
-        }
-        // It may have left already; then there is nobody to tell.
-        drop(self.link.send(ToKeeper::Leave).await);
-        while let Ok(Some(_)) = self.link.next_message().await {}
-        let keeper = nix::unistd::Pid::from_raw(self.link.keeper().pid());
-        waitpid(keeper, None).expect("the keeper is our child");
-        if let Some(cgroup) = self.cgroup {
-            cgroup.remove().expect("nobody is in it");
-        }
-    }
+/// Everybody in a tree now.
+pub(crate) fn processes(tree: &Backend) -> Vec<ProcIdentity> {
+    let found = walk(tree.link.keeper()).expect("the keeper runs");
+    found.iter().map(|stat| stat.identity).collect()
 }
 
 /// Descriptors that tell when these processes have ended.

@@ -12,10 +12,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use drowse::process::reap::{Scope, run};
 use drowse_messages::ReapStep;
+use drowse_tests::measure::backend::Backend;
 use rustix::process::{Pid, Signal, kill_process};
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
-
-use super::tree::Tree;
 
 /// Programs to compare with, besides those known here.
 const PEERS_VARIABLE: &str = "DROWSE_BENCH_PEERS";
@@ -84,7 +83,7 @@ impl Way {
     }
 
     /// Ends the tree as well as this way can. Returns once it believes to be done.
-    pub(crate) fn end(&mut self, tree: &Tree) {
+    pub(crate) fn end(&mut self, tree: &Backend) {
         let cgroup = || tree.cgroup.as_ref().expect("asked for");
         match self {
             Self::Kernel => cgroup().kill().expect("the cgroup is ours"),
@@ -169,7 +168,7 @@ pub(crate) fn kill(pid: i32) {
 
 /// Lists all processes with their parents, as the crate does it, and kills whom that leads to.
 fn kill_by_sysinfo(root: i32) {
-    let mut system = System::new();
+    let mut system = System::new().expect("Linux is supported");
     let kind = ProcessRefreshKind::nothing().without_tasks();
     system.refresh_processes_specifics(ProcessesToUpdate::All, true, kind);
     let mut next = vec![sysinfo::Pid::from_u32(root.cast_unsigned())];

@@ -85,7 +85,7 @@ fn waiting(keeper: &WaitingReport) -> String {
     let processes = count(keeper.processes, "process", "processes");
     format!(
         "keeper {}{session} ({processes}) waits for a daemon; if none comes, it ends them and \
-         itself within orphan_grace\n",
+         itself after orphan_grace, what is kept in its own time\n",
         keeper.keeper.pid()
     )
 }
@@ -191,7 +191,7 @@ PID   AGENT   OWNER    SESSION       USER  PROCS  MEM       AGE  PORTS          
 4711  claude  ours     3wdn5qaan911  me    1      212 MB    2h   3000,3001,3002,...  keeper gone  ~/work
 812   node    ~/x [2J  -             me    1      <=212 MB  2h   -                   parent gone  -
 9     claude  -        -             me    1      212 MB    2h   -                   parent gone  ~/work
-keeper 70 of session abc (1 process) waits for a daemon; if none comes, it ends them and itself within orphan_grace
+keeper 70 of session abc (1 process) waits for a daemon; if none comes, it ends them and itself after orphan_grace, what is kept in its own time
 ";
         assert_eq!(orphans(&report, &view()), expected);
         report.orphans.clear();

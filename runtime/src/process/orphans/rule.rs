@@ -278,17 +278,18 @@ impl Table {
             return None;
         }
         let (kept, _) = self.below(keeper);
-        let mark = kept.iter().skip(1).map(|row| &row.mark);
-        let mark = mark.clone().find(|mark| mark.state_dir.is_some()).cloned();
-        let mark = mark.unwrap_or_else(|| keeper.mark.clone());
+        let mut marks = kept.iter().map(|row| &row.mark);
+        // What it keeps says which daemon it was; another user's does not say it to us, and may
+        // have been taken over.
+        let mark = marks.find(|mark| mark.state_dir.is_some())?;
         let has_daemon = mark
             .state_dir
             .as_ref()
-            .is_some_and(|state| self.daemons.contains_key(state));
+            .is_some_and(|it| self.daemons.contains_key(it));
         (!has_daemon).then_some(Waiting {
             keeper: identity,
             uid: keeper.uid,
-            mark,
+            mark: mark.clone(),
             processes: kept.len() - 1,
         })
     }
