@@ -5,16 +5,21 @@ use std::fmt::Write as _;
 use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+<<<<<<< HEAD
+=======
+use std::process::{Child, Stdio};
+>>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use drowse::process::cgroup::place::Cgroups;
 use drowse::process::control::{Launch, ToKeeper};
 use drowse::process::link::{AgentStdio, KeeperEvent, KeeperLink, TakeOverError};
 use drowse::process::reaper::ReaperPool;
 use drowse::process::signal::Signaller;
 use drowse::process::spawn::KeeperProgram;
 use drowse_messages::{
-    ExitStatus, Incarnation, ProcIdentity, ReapReport, ReapRequest, ReapStep, SessionId,
+    ExitStatus, Incarnation, KeepRule, ProcIdentity, ReapReport, ReapRequest, ReapStep, SessionId,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -23,9 +28,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// The ceiling of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Every launch here is the first of its session.
+pub(crate) const INCARNATION: Incarnation = Incarnation(1);
+
 pub(crate) const KEEPER: &str = env!("CARGO_BIN_EXE_drowse-dup");
 pub(crate) const TREE_AGENT: &str = env!("CARGO_BIN_EXE_tree-agent");
 pub(crate) const FAKE_DAEMON: &str = env!("CARGO_BIN_EXE_fake-daemon");
+
+/// Where an unprivileged user finds these programs; see arms.rs.
+pub(crate) const PROGRAMS_VARIABLE: &str = "DROWSE_TEST_PROGRAMS";
+
+/// One of these programs, where this process may run it.
+pub(crate) fn program(built: &str) -> PathBuf {
+    let built = Path::new(built);
+    match std::env::var_os(PROGRAMS_VARIABLE) {
+        Some(folder) => Path::new(&folder).join(built.file_name().expect("a program")),
+        None => built.to_owned(),
+    }
+}
 
 /// Runs a test on a runtime of its own.
 pub(crate) fn on_runtime<T>(test: impl Future<Output = T>) -> T {
@@ -99,18 +119,37 @@ pub(crate) struct Backend {
     pub(crate) agent: ProcIdentity,
     pub(crate) stdio: AgentStdio,
     pub(crate) said: Vec<u8>,
+    /// What the agent was born in.
+    pub(crate) cgroup: Option<PathBuf>,
+    /// What the steps are to leave alone.
+    pub(crate) keep: Vec<KeepRule>,
 }
 
 impl Backend {
     /// A `tree-agent` with this script, started.
     pub(crate) async fn start(script: &str) -> Self {
+        Self::start_in(None, script).await
+    }
+
+    /// The same, in a cgroup of its own if there are any.
+    pub(crate) async fn start_in(cgroups: Option<&Cgroups>, script: &str) -> Self {
+        Self::run_in(cgroups, &[&program(TREE_AGENT).to_string_lossy(), script]).await
+    }
+
+    /// Any program.
+    pub(crate) async fn run_in(cgroups: Option<&Cgroups>, argv: &[&str]) -> Self {
         let session = new_session();
-        Self::launch(session, launch(session, &[TREE_AGENT, script])).await
+        let create = |cgroups: &Cgroups| cgroups.create(session, INCARNATION);
+        let cgroup = cgroups.map(|cgroups| create(cgroups).expect("a cgroup"));
+        let mut launch = launch(session, argv);
+        launch.cgroup = cgroup.map(|cgroup| cgroup.path().to_owned());
+        Self::launch(session, launch).await
     }
 
     pub(crate) async fn launch(session: SessionId, launch: Launch) -> Self {
-        let program = KeeperProgram::at(Path::new(KEEPER));
-        let mut link = KeeperLink::spawn(&program, session, launch)
+        let keeper = KeeperProgram::at(&program(KEEPER));
+        let cgroup = launch.cgroup.clone();
+        let mut link = KeeperLink::spawn(&keeper, session, launch)
             .await
             .expect("a keeper");
         match in_time("the start", link.next_message())
@@ -123,6 +162,8 @@ impl Backend {
                 agent,
                 stdio,
                 said: Vec::new(),
+                cgroup,
+                keep: Vec::new(),
             },
             other => panic!("the agent did not start: {other:?}"),
         }
@@ -162,11 +203,21 @@ impl Backend {
         }
     }
 
-    /// Reads on until a whole line has come.
-    pub(crate) async fn line(&mut self) -> String {
-        while !self.said.contains(&b'\n') {
+    /// Reads on until what was said is enough.
+    pub(crate) async fn until(&mut self, is_enough: impl Fn(&[u8]) -> bool) {
+        while !is_enough(&self.said) {
             self.read_some().await;
         }
+    }
+
+    /// Reads on until so many bytes have come.
+    pub(crate) async fn bytes(&mut self, count: usize) {
+        self.until(|said| said.len() >= count).await;
+    }
+
+    /// Reads on until a whole line has come.
+    pub(crate) async fn line(&mut self) -> String {
+        self.until(|said| said.contains(&b'\n')).await;
         String::from_utf8_lossy(&self.said).into_owned()
     }
 
@@ -199,8 +250,30 @@ impl Backend {
             .expect("the agent reads");
     }
 
+    /// Ends the agent's standard input.
+    pub(crate) async fn end_input(&mut self) {
+        let (nowhere, _) = tokio::net::unix::pipe::pipe().expect("descriptors");
+        drop(std::mem::replace(&mut self.stdio.stdin, nowhere));
+        let told = self.link.send(ToKeeper::CloseStdin).await;
+        told.expect("the keeper listens");
+    }
+
     pub(crate) async fn step(&self, pool: &ReaperPool, step: ReapStep) -> ReapReport {
-        step_on(pool, self.session, self.link.keeper(), step).await
+        let (reply, report) = tokio::sync::oneshot::channel();
+        let request = ReapRequest {
+            session: self.session,
+            incarnation: INCARNATION,
+            keeper: self.link.keeper(),
+            agent: Some(self.agent),
+            cgroup: self.cgroup.clone(),
+            keep: self.keep.clone(),
+            step,
+        };
+        pool.submit(
+            request,
+            Box::new(|report| assert!(reply.send(report).is_ok())),
+        );
+        in_time("the report", report).await.expect("replied to")
     }
 
     /// The next event that is an exit.
@@ -215,6 +288,8 @@ impl Backend {
     }
 
     /// Tells the keeper to leave and collects it.
+    ///
+    /// The cgroup is gone then too.
     pub(crate) async fn leave(mut self, pool: &ReaperPool) {
         // It may have left already, which is just as well.
         drop(self.link.send(ToKeeper::Leave).await);
@@ -234,9 +309,13 @@ impl Backend {
             Some(ExitStatus::Code(0)),
             "the keeper's exit status"
         );
+        if let Some(cgroup) = &self.cgroup {
+            assert!(!cgroup.exists(), "{} is left", cgroup.display());
+        }
     }
 }
 
+<<<<<<< HEAD
 /// Longer than any test.
 pub(crate) const GRACE: Duration = Duration::from_secs(60);
 
@@ -292,6 +371,8 @@ pub(crate) async fn step_on(
     in_time("the report", report).await.expect("replied to")
 }
 
+=======
+>>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
 pub(crate) async fn collect(pool: &ReaperPool, keeper: ProcIdentity) -> Option<ExitStatus> {
     let (reply, status) = tokio::sync::oneshot::channel();
     pool.collect(
@@ -401,13 +482,26 @@ pub(crate) fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("proc").count()
 }
 
+<<<<<<< HEAD
 /// True in a process that runs this test (its whole path) alone; else runs it in one, for tests that count what
+=======
+/// Set in a process that runs one test alone.
+const ALONE_VARIABLE: &str = "DROWSE_TEST_ALONE";
+
+/// True in a process that runs one test alone.
+pub(crate) fn is_alone() -> bool {
+    std::env::var_os(ALONE_VARIABLE).is_some()
+}
+
+/// True in a process that runs this test alone; else runs it in one, for tests that count what
+>>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
 /// their own process has.
 pub(crate) fn alone(test: &str) -> bool {
-    const VARIABLE: &str = "DROWSE_TEST_ALONE";
-    if std::env::var_os(VARIABLE).is_some() {
-        return true;
+    if !is_alone() {
+        let own = std::env::current_exe().expect("a test program");
+        run_alone(test, &mut std::process::Command::new(own));
     }
+<<<<<<< HEAD
     let program = std::env::current_exe().expect("a test program");
     let mut command = std::process::Command::new(program);
     let output = command
@@ -420,4 +514,57 @@ pub(crate) fn alone(test: &str) -> bool {
     assert!(output.status.success(), "{test} failed when run alone");
     assert!(said.contains("1 passed"), "there is no test {test}");
     false
+=======
+    is_alone()
+}
+
+/// Runs this test in another process: `command` begins with a test program.
+pub(crate) fn run_alone(test: &str, command: &mut std::process::Command) {
+    let command = command.args(["--exact", test, "--nocapture"]);
+    let status = command.env(ALONE_VARIABLE, "1").status();
+    assert!(
+        status.expect("it runs").success(),
+        "{test} failed when run alone"
+    );
+}
+
+/// A stranger with the same program, name and arguments as an agent, outside of every session.
+pub(crate) struct Canary(Child);
+
+impl Canary {
+    pub(crate) fn start(script: &str) -> Self {
+        let mut command = std::process::Command::new(program(TREE_AGENT));
+        command
+            .arg(script)
+            .env_clear()
+            .env("TREE_AGENT_CANARY", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the canary starts");
+        let stdout = child.stdout.as_mut().expect("piped");
+        std::io::Read::read_exact(stdout, &mut [0]).expect("it says that it lives");
+        Self(child)
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+
+    pub(crate) fn assert_untouched(mut self) {
+        assert!(
+            self.0.try_wait().expect("ours").is_none(),
+            "the canary was hit"
+        );
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("alive");
+        assert!(!stat.contains(") T "), "the canary was stopped");
+    }
+}
+
+impl Drop for Canary {
+    /// Also when the test fails.
+    fn drop(&mut self) {
+        self.0.kill().expect("ours");
+        self.0.wait().expect("ours");
+    }
+>>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
 }
