@@ -12,7 +12,7 @@
 //! | `TakeOver` | obey the sender from now on; first frame of a daemon that connected |
 //! | `CloseStdin` | drop the keeper's copy of the agent's standard input |
 //! | `Checkpoint` | keep this for the next daemon, in place of the one before |
-//! | `Retire` | nobody needs the agent's pipes any more: stay only as long as there are children |
+//! | `Retire` | nobody listens to the agent any more: stay only as long as there are children |
 //! | `End` | end the tree by the ladder, now |
 //! | `Leave` | end as soon as there is no child, killing what is left first |
 //!
@@ -137,8 +137,8 @@ pub enum ToKeeper {
     CloseStdin,
     /// Keep this for the next daemon. Only the newest is kept.
     Checkpoint(Checkpoint),
-    /// The session lets go of the agent, but some of its tree may live on: drop the pipes, and
-    /// leave as soon as there is no child, with or without a daemon.
+    /// The session lets go of the agent, but some of its tree may live on: forget what it writes,
+    /// and leave as soon as there is no child, with or without a daemon.
     Retire {
         /// After this time what is left is terminated and then killed; `None`: never.
         until: Option<Duration>,

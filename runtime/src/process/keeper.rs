@@ -13,7 +13,7 @@
 
 use std::env;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -33,9 +33,11 @@ use super::standing;
 use super::table;
 use connection::Connection;
 use ending::Rung;
+use outputs::Outputs;
 
 mod connection;
 mod ending;
+mod outputs;
 
 /// The first argument that makes a program of ours a keeper.
 pub const ARGUMENT: &str = "keeper";
@@ -66,6 +68,8 @@ struct Keeper {
     /// Copies of the daemon's ends, so that the agent's pipes outlive the daemon; `None` once
     /// retired.
     stdio: Option<Stdio>,
+    /// What is left of them then.
+    outputs: Outputs,
     exited: Option<ExitStatus>,
     has_children: bool,
     /// The newest one.
@@ -106,6 +110,7 @@ impl Keeper {
                     agent,
                     cgroup: launch.cgroup.clone(),
                     stdio: Some(stdio),
+                    outputs: Outputs::default(),
                     exited: None,
                     has_children: true,
                     checkpoint: Checkpoint::default(),
@@ -171,7 +176,7 @@ impl Keeper {
             if let Some(rung) = self.end_unasked() {
                 return rung;
             }
-            let ready = self.wait(self.control.as_ref(), self.deadline);
+            let ready = self.wait(self.deadline);
             if ready.children {
                 self.collect();
             }
@@ -220,7 +225,9 @@ impl Keeper {
             }
             ToKeeper::Checkpoint(checkpoint) => self.checkpoint = checkpoint,
             ToKeeper::Retire { until } => {
-                self.stdio = None;
+                if let Some(stdio) = self.stdio.take() {
+                    self.outputs = Outputs::of(stdio);
+                }
                 self.deadline = until.and_then(|until| Instant::now().checked_add(until));
             }
             ToKeeper::End => return Some(Rung::Close),
@@ -283,26 +290,27 @@ impl Keeper {
         self.hand_over(&held);
     }
 
-    /// Sleeps until this daemon speaks, another one connects, a child ends or it is `until`.
-    fn wait<'a>(&'a self, control: Option<&'a Connection>, until: Option<Instant>) -> Ready {
+    /// Sleeps until somebody speaks or connects, a child ends or it is `until`.
+    fn wait(&mut self, until: Option<Instant>) -> Ready {
         let children = self.children.as_fd();
         // What is not there is stood in for by a descriptor that nothing is wanted from.
         let nothing = (children, PollFlags::empty());
-        let wanted =
-            |one: Option<&'a Connection>| one.map_or(nothing, |one| (one.as_fd(), one.wanted()));
-        let listening = self.listening.as_ref();
-        let listening = listening.map_or(nothing, |at| (at.as_fd(), PollFlags::POLLIN));
+        let [stdout, stderr] = self.outputs.ends();
         let mut polled = [
-            wanted(control),
-            wanted(self.caller.as_ref()),
-            (children, PollFlags::POLLIN),
-            listening,
+            self.control.as_ref().map(Connection::wanted),
+            self.caller.as_ref().map(Connection::wanted),
+            self.listening.as_ref().map(|at| reading(at.as_fd())),
+            Some(reading(children)),
+            stdout.map(reading),
+            stderr.map(reading),
         ]
+        .map(|one| one.unwrap_or(nothing))
         .map(|(fd, wanted)| PollFd::new(fd, wanted));
         // An interruption is not possible with every signal blocked; it would mean a round more.
         let _ = poll(&mut polled, timeout(until));
-        let [control, caller, children, listening] =
+        let [control, caller, listening, children, stdout, stderr] =
             polled.map(|one| one.revents().unwrap_or(PollFlags::POLLIN));
+        self.outputs.forget([stdout, stderr]);
         Ready {
             control,
             caller,
@@ -336,6 +344,11 @@ impl Keeper {
             self.tell(&FromKeeper::Exited(status));
         }
     }
+}
+
+/// What to wait for when there is only to read.
+fn reading(fd: BorrowedFd<'_>) -> (BorrowedFd<'_>, PollFlags) {
+    (fd, PollFlags::POLLIN)
 }
 
 fn is_past(deadline: Option<Instant>) -> bool {

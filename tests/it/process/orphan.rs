@@ -134,7 +134,7 @@ fn a_daemon_that_dies_while_it_takes_over_is_followed_by_another() {
 
 /// Launches an agent that leaves a child behind, and retires its keeper once it has ended.
 async fn retire(socket: &Path, child: &str, until: Option<Duration>) -> (Backend, ProcIdentity) {
-    let script = format!("fork[setsid;{child};report;sleep];exit 3");
+    let script = format!("fork[setsid;{child}];exit 3");
     let mut backend = start_kept(socket, &script).await;
     let child = backend.reports(1).await[0];
     assert_eq!(backend.exit().await, ExitStatus::Code(3));
@@ -148,7 +148,7 @@ async fn retire(socket: &Path, child: &str, until: Option<Duration>) -> (Backend
 fn a_retired_keeper_stays_as_long_as_what_it_keeps() {
     on_runtime(async {
         let (_folder, socket) = place();
-        let (backend, child) = retire(&socket, "ignore", None).await;
+        let (backend, child) = retire(&socket, "ignore;report;sleep", None).await;
         let keeper = backend.link.keeper();
         drop(backend);
         let (mut link, held) = in_time("the take-over", KeeperLink::take_over(keeper, &socket))
@@ -171,6 +171,26 @@ fn a_retired_keeper_stays_as_long_as_what_it_keeps() {
     });
 }
 
+/// A kept server that still has the agent's output can go on writing its log, more than a pipe
+/// holds: it is neither killed nor stopped because nobody reads that.
+#[test]
+fn what_is_kept_may_go_on_writing() {
+    const LENGTH: u64 = 300_000;
+    on_runtime(async {
+        let (_folder, socket) = place();
+        let script = format!("onterm[flood {LENGTH};sleep]");
+        let (backend, child) = retire(&socket, &script, None).await;
+        let keeper = backend.link.keeper();
+        drop(backend);
+        let before = written(child);
+        signal(child, Signal::TERM);
+        wait_until("all is written", || written(child) - before >= LENGTH);
+        assert!(is_alive(child));
+        signal(child, Signal::KILL);
+        assert_eq!(collect_late(keeper).await, Some(ExitStatus::Code(0)));
+    });
+}
+
 /// What is kept for some time only is ended after it, daemon or not.
 #[test]
 fn what_is_kept_for_a_time_is_ended_after_it() {
@@ -178,7 +198,7 @@ fn what_is_kept_for_a_time_is_ended_after_it() {
         const UNTIL: Duration = Duration::from_millis(300);
         let (_folder, socket) = place();
         let begun = Instant::now();
-        let (backend, child) = retire(&socket, "ignore", Some(UNTIL)).await;
+        let (backend, child) = retire(&socket, "ignore;report;sleep", Some(UNTIL)).await;
         let keeper = backend.link.keeper();
         drop(backend);
         assert_eq!(collect_late(keeper).await, Some(ExitStatus::Code(0)));

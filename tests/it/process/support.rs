@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::future::Future;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 <<<<<<< HEAD
 =======
@@ -427,6 +428,14 @@ pub(crate) fn status_field(process: ProcIdentity, name: &str) -> u64 {
     number.expect("a number")
 }
 
+/// How many bytes a process has written, to whatever.
+pub(crate) fn written(process: ProcIdentity) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", process.pid())).expect("alive");
+    let field = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    let count = field.and_then(|count| count.parse().ok());
+    count.expect("a number")
+}
+
 /// Every live process whose environment names this session, keepers left out.
 pub(crate) fn marked(session: SessionId) -> BTreeSet<i32> {
     let entry = format!("DROWSE_SESSION={session}");
@@ -510,8 +519,14 @@ pub(crate) fn alone(test: &str) -> bool {
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{test} failed when run alone");
+    // What it skipped is seen even if nothing fails.
+    let shown = std::io::stdout().write_all(&output.stdout);
+    shown.expect("a place to write to");
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{test} failed when run alone: {why}"
+    );
     assert!(said.contains("1 passed"), "there is no test {test}");
     false
 =======

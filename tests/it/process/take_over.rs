@@ -68,15 +68,9 @@ fn what_is_written_meanwhile_arrives_byte_for_byte() {
     let agent = daemon.reports(1)[0];
     let keeper = keeper_of(agent);
     assert_eq!(daemon.kill(), b"");
-    let written = || {
-        let io = std::fs::read_to_string(format!("/proc/{}/io", agent.pid())).expect("alive");
-        let field = io.lines().find_map(|line| line.strip_prefix("wchar: "));
-        let count: Option<u64> = field.and_then(|count| count.parse().ok());
-        count.expect("a number")
-    };
-    let before = written();
+    let before = written(agent);
     signal(agent, Signal::TERM);
-    wait_until("the pipe is full", || written() - before == PIPE_BYTES);
+    wait_until("the pipe is full", || written(agent) - before == PIPE_BYTES);
     on_runtime(async {
         let taken = Backend::take_over(session, keeper, &socket).await;
         let (mut backend, held) = taken.expect("it waits");

@@ -52,12 +52,13 @@ impl Connection {
     }
 
     /// What to wait for.
-    pub(super) fn wanted(&self) -> PollFlags {
-        if self.unsent.is_empty() {
+    pub(super) fn wanted(&self) -> (BorrowedFd<'_>, PollFlags) {
+        let wanted = if self.unsent.is_empty() {
             PollFlags::POLLIN
         } else {
             PollFlags::POLLIN | PollFlags::POLLOUT
-        }
+        };
+        (self.socket.as_fd(), wanted)
     }
 
     /// Does what has become possible; false when the daemon is gone.
@@ -115,11 +116,5 @@ impl Connection {
         }
         // A checkpoint can be long and is sent once: its room is given back.
         self.unsent = Vec::new();
-    }
-}
-
-impl AsFd for Connection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }

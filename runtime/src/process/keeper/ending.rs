@@ -71,7 +71,12 @@ impl Keeper {
     fn wait_until_empty(&mut self, at_most: Duration) {
         let deadline = Instant::now().checked_add(at_most);
         while self.has_children && !is_past(deadline) {
-            let ready = self.wait(None, deadline);
+            let ready = self.wait(deadline);
+            if !ready.control.is_empty() {
+                self.hear(ready.control);
+                // Too late as well, but a daemon that speaks must not find its socket full.
+                while self.next_message().is_some() {}
+            }
             if ready.connection {
                 let peer = self.listening.as_ref().and_then(Listening::accept);
                 self.caller = peer.map(Connection::new);
