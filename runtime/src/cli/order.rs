@@ -226,7 +226,7 @@ impl Order {
         let keeps = report.kept.iter().any(|kept| kept.outlives);
         match self {
             Self::Release => !state.is_awake(),
-            Self::Stop { all } => !state.is_awake() && !(all && keeps),
+            Self::Stop { all } => !(state.is_awake() || all && keeps),
             Self::Wake { .. } => matches!(
                 state,
                 SessionState::Working

@@ -199,7 +199,7 @@ impl Answer {
     fn missed(&mut self, console: &mut Console<'_>) -> io::Result<()> {
         self.gap = true;
         let text = "pieces of the answer were lost; all of it follows at the end";
-        Ok(self.aside(text, console)?)
+        self.aside(text, console)
     }
 
     /// Shows what an event brings; `Some` when it was the last.
@@ -226,7 +226,7 @@ impl Answer {
             // What is asked begins a line of its own.
             SessionEvent::Asked { .. } if console.columns.is_some() => self.end_line(console)?,
             SessionEvent::Woken { reason, .. } if !is_expected(*reason) => {
-                self.tell(event, console)?
+                self.tell(event, console)?;
             }
             SessionEvent::Notice { .. } | SessionEvent::StartFailed { .. } => {
                 self.tell(event, console)?;

@@ -83,7 +83,7 @@ fn what(event: &SessionEvent) -> String {
 /// Events of messages, turns and holds.
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "the rest was in the function above, or comes from a later version"
+    reason = "the rest is of kept processes, in the next function"
 )]
 fn turn(event: &SessionEvent) -> String {
     let duration = |ms: &u64| long(Duration::from_millis(*ms));
@@ -138,6 +138,20 @@ fn turn(event: &SessionEvent) -> String {
                 held_by.join(", ")
             )
         }
+        SessionEvent::LimitWarned { reason, in_ms } => {
+            format!("will be ended in {}: {reason}", duration(in_ms))
+        }
+        other => kept(other),
+    }
+}
+
+/// What outlived a process, and what did not.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the rest was in the functions above, or comes from a later version"
+)]
+fn kept(event: &SessionEvent) -> String {
+    match event {
         SessionEvent::Woken {
             reason,
             by,
@@ -162,9 +176,6 @@ fn turn(event: &SessionEvent) -> String {
             let by = one_line(&by.to_string()).into_owned();
             let processes = processes.iter().map(|kept| &kept.process);
             format!("kept no more, by {by}{}", processes_in_words(processes))
-        }
-        SessionEvent::LimitWarned { reason, in_ms } => {
-            format!("will be ended in {}: {reason}", duration(in_ms))
         }
         _ => "something this version does not know".to_owned(),
     }
