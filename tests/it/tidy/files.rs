@@ -65,6 +65,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "the daemon's last look at whether its threads are done",
     ),
     (
+        "runtime/src/successor.rs",
+        "looks whether a program has said its version, with a bound",
+    ),
+    (
         "tests/benches/",
         "measures what happens while nothing is to happen",
     ),
