@@ -109,7 +109,11 @@ impl Stage {
             let message = sent["message"].as_u64().expect("a message has a number");
             self.model
                 .wait_for_request("the turn", |r| r.has_user(&shell));
-            Tree::of(&self.cli).find("until [ -e");
+            wait_until("the shell", REAL_CEILING, || {
+                let Tree(tree) = Tree::of(&self.cli);
+                let runs = tree.iter().any(|(_, line)| line.contains("until [ -e"));
+                runs.then_some(())
+            });
             if dies {
                 self.cli.kill_daemon();
                 self.cli.serve();

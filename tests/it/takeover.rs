@@ -2,6 +2,8 @@
 //! the same conversations, no turn interrupted.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::Duration;
 
 use drowse_client::EventsQuery;
@@ -72,6 +74,9 @@ fn after_a_kill_the_next_daemon_goes_on_with_every_session() {
         "SAID on (user turns seen: 3)"
     );
     daemon.fake().assert_never_two();
+    // Keepers that are no children of this daemon are not missed as such.
+    let log = daemon.log_text();
+    assert!(!log.contains("failed to collect"), "{log}");
 }
 
 /// D36, D41: an agent that ends while no daemon runs is found ended, with its own status; what it
@@ -190,6 +195,68 @@ fn a_restart_keeps_turns_and_every_byte_of_them() {
     assert_eq!(daemon.count(&streaming, is_adopted), 1);
     assert_eq!(daemon.count(&streaming, is_notice), 0);
     daemon.fake().assert_never_two();
+}
+
+/// A verb that waits for an answer goes on with the next daemon, and so does one that follows
+/// events.
+#[test]
+fn verbs_go_on_with_the_next_daemon() {
+    let daemon = daemon!("verbs").limit("idle_after", "1h").start();
+    let id = daemon.open("fake");
+    daemon.say(&id, "FAKE:say one");
+    let prompt = until_gate(&daemon) + "\nFAKE:say through";
+    let verb = |args: &[&str]| {
+        let mut command = daemon.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program was built with the tests")
+    };
+    let sending = verb(&["send", &id, &prompt]);
+    let mut following = verb(&["events", "--follow", "--json"]);
+    daemon.fake().wait_events("turn", 2);
+    assert!(daemon.run(&["restart"]).status.success());
+    open_gate(&daemon);
+    let sent = sending.wait_with_output().expect("it is ours");
+    let said = String::from_utf8_lossy(&sent.stdout).into_owned();
+    assert!(sent.status.success(), "{sent:?}");
+    assert!(
+        said.ends_with("SAID through (user turns seen: 2)\n"),
+        "{said}"
+    );
+    let lines = BufReader::new(following.stdout.take().expect("it is piped")).lines();
+    let mut lines = lines.map_while(Result::ok);
+    assert!(
+        lines.any(|line| line.contains("\"adopted\"")),
+        "it broke off"
+    );
+    assert!(lines.any(|line| line.contains("SAID through")));
+    following.kill().expect("it is ours");
+    following.wait().expect("it is ours");
+}
+
+/// Behaviour 87, D28: 24 sessions, half of them working, are ended at once when the daemon is told
+/// to end: each turn is interrupted once, nothing is left, and the code says so.
+#[test]
+fn two_dozen_sessions_end_together() {
+    let mut daemon = daemon!("dozens").limit("idle_after", "1h").start();
+    let ids: Vec<String> = (0..24).map(|_| daemon.open("fake")).collect();
+    for (number, id) in ids.iter().enumerate() {
+        let text = if number % 2 == 0 {
+            "FAKE:slow 60"
+        } else {
+            "FAKE:say one"
+        };
+        daemon.post(id, &format!("FAKE:spawn setsid\n{text}"));
+    }
+    daemon.fake().wait_events("turn_end", 12);
+    daemon.fake().wait_events("turn", 24);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert!(daemon.marked().is_empty(), "a tree outlived the daemon");
+    let ends = daemon.fake().events("turn_end");
+    let failed = ends.iter().filter(|end| end["failed"] == true).count();
+    assert_eq!((ends.len(), failed), (24, 12));
 }
 
 /// D39, D41: a line that was cut in two by the death of a daemon is passed over, and the turn is

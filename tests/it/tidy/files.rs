@@ -28,12 +28,24 @@ const SLEEPERS: &[(&str, &str)] = &[
         "the clock of these tests is advanced by hand",
     ),
     (
-        "runtime/src/backend/link.rs",
+        "runtime/src/backend/link/deliver.rs",
         "a pause before a delivery that the disk refused is tried again",
+    ),
+    (
+        "runtime/src/backend/strays.rs",
+        "looks whether a keeper of nobody is gone: it is no child, and says nothing",
+    ),
+    (
+        "runtime/src/cli/again.rs",
+        "looks for the next daemon: its socket appears without notice",
     ),
     (
         "runtime/src/cli/autostart.rs",
         "looks again for a daemon that is coming up: its socket appears without notice",
+    ),
+    (
+        "runtime/src/cli/restart.rs",
+        "looks for the next daemon: its socket appears without notice",
     ),
     ("runtime/src/daemon.rs", "the bound of a drain"),
     (
@@ -55,6 +67,10 @@ const SLEEPERS: &[(&str, &str)] = &[
     (
         "runtime/src/process/reaper.rs",
         "the daemon's last look at whether its threads are done",
+    ),
+    (
+        "runtime/src/successor.rs",
+        "looks whether a program has said its version, with a bound",
     ),
     (
         "tests/benches/",
