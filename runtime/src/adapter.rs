@@ -15,6 +15,7 @@ mod claude;
 #[cfg(test)]
 mod golden;
 mod kept;
+mod names;
 #[cfg(test)]
 mod noise;
 mod paragraphs;
@@ -24,6 +25,7 @@ mod text;
 mod wire;
 
 pub use claude::Claude;
+pub(crate) use names::agent_of;
 pub use pi::Pi;
 pub use raw::Raw;
 

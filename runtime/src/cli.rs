@@ -25,6 +25,7 @@ mod keep;
 mod look;
 mod open;
 mod order;
+mod orphans;
 mod render;
 mod restart;
 mod settings;
@@ -66,6 +67,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Demo => demo::run(&globals),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
         Verb::Restart => print(&|console| with_runtime(restart(&globals, console))),
+        Verb::Orphans(args) => print(&|console| orphans::run(&globals, &args, console)),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
         Verb::Config { verb } => print(&|console| settings::run(&globals, verb, console)),
         Verb::Completions { shell } => print(&|console| completions(shell, console)),

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,9 @@ use crate::process::table::Process;
 const DEAD_HOLDER_MAX: Duration = Duration::from_secs(5);
 /// 10 ms between two tries: nobody tells when a lock is free without waiting for it without end.
 const TRY_EVERY: Duration = Duration::from_millis(10);
+
+/// 4 KiB: the text is a number and a path.
+const TEXT_BYTES_MAX: u64 = 4096;
 
 /// Why the state folder is not ours.
 #[derive(Debug, thiserror::Error)]
@@ -93,14 +96,41 @@ fn read_whole(file: &mut File) -> io::Result<String> {
 /// False only when the holder is known to be dead. It has not written its name yet while it is just
 /// taking the lock.
 fn is_alive(holder: &str) -> bool {
-    let pid = holder
-        .strip_prefix("pid ")
-        .and_then(|rest| rest.split(',').next());
-    let Some(pid) = pid.and_then(|pid| pid.parse().ok()) else {
-        return true;
-    };
+    pid_in(holder).is_none_or(runs)
+}
+
+fn pid_in(holder: &str) -> Option<i32> {
+    holder.strip_prefix("pid ")?.split(',').next()?.parse().ok()
+}
+
+fn runs(pid: i32) -> bool {
     let stat = Process::open(pid).and_then(|process| process.stat());
     stat.is_ok_and(|stat| stat.is_alive())
+}
+
+/// The daemon that holds the lock of a state folder, as far as that can be known without touching
+/// the lock: a try to take it could make a daemon that starts at that moment believe it is taken.
+pub(crate) fn holder(folder: &Path) -> Option<i32> {
+    let path = folder.join("lock");
+    let number = path.metadata().ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    if !locks.lines().any(|line| is_flock_on(line, number)) {
+        return None;
+    }
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    file.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
+    // What means a group, init or everyone is nobody (D12).
+    pid_in(&text).filter(|&pid| pid > 1 && runs(pid))
+}
+
+/// True for a line of `/proc/locks` about a `flock` on the file with this inode number. The device
+/// that stands beside it is not compared: some file systems show another one than `stat` does.
+fn is_flock_on(line: &str, number: u64) -> bool {
+    let mut words = line.split_whitespace().skip(1);
+    let is_flock = words.next() == Some("FLOCK");
+    let place = words.nth(3).unwrap_or_default();
+    is_flock && place.rsplit(':').next() == Some(&number.to_string())
 }
 
 #[cfg(test)]
@@ -150,5 +180,31 @@ mod tests {
         );
         drop(child.stdin.take());
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_is_known_while_it_holds_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(holder(folder.path()), None);
+        let lock = StateLock::take(folder.path(), Path::new("s")).unwrap();
+        let own = std::process::id().cast_signed();
+        assert_eq!(holder(folder.path()), Some(own));
+        // Looking does not take it.
+        assert!(StateLock::take(folder.path(), Path::new("s")).is_err());
+        drop(lock);
+        assert_eq!(holder(folder.path()), None, "the text alone is no lock");
+    }
+
+    #[test]
+    fn only_a_flock_that_is_held_counts() {
+        for (line, expected) in [
+            ("1: FLOCK  ADVISORY  WRITE 77 fe:00:42 0 EOF", true),
+            ("1: FLOCK  ADVISORY  WRITE 77 fe:00:142 0 EOF", false),
+            ("1: -> FLOCK  ADVISORY  WRITE 77 fe:00:42 0 EOF", false),
+            ("1: POSIX  ADVISORY  WRITE 77 fe:00:42 0 EOF", false),
+            ("", false),
+        ] {
+            assert_eq!(is_flock_on(line, 42), expected, "{line}");
+        }
     }
 }

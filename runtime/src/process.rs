@@ -4,7 +4,7 @@
 //! is the only place that does), [`reap`] ends trees, [`control`] is what daemon and keeper say to
 //! each other, [`keeper`] is the small process above each backend, [`spawn`] starts one,
 //! [`link`] is the daemon's end of its control socket, also of one that an earlier daemon started,
-//! [`reaper`] runs blocking steps on threads.
+//! [`reaper`] runs blocking steps on threads, [`orphans`] finds trees that nobody owns.
 //!
 //! `socket.rs` is where the next daemon finds a keeper, `launch.rs` starts the agent, and
 //! `standing.rs` has what that must not inherit.
@@ -20,6 +20,7 @@ pub mod keeper;
 mod launch;
 pub mod link;
 mod listening;
+pub mod orphans;
 pub mod reap;
 pub mod reaper;
 pub mod signal;

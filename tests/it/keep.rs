@@ -206,12 +206,14 @@ fn a_time_to_live_ends_a_kept_process() {
     daemon.wait_state(&id, SessionState::Released);
     let (short, long) = (&all[0].0, &all[1].0);
     assert!(short.is_alive() && long.is_alive());
-    let by_rule = |event: &SessionEvent| {
-        matches!(event, SessionEvent::KeptEnded { by: Who::Rule, .. })
-    };
+    let by_rule =
+        |event: &SessionEvent| matches!(event, SessionEvent::KeptEnded { by: Who::Rule, .. });
     // The first one ends alone, though both have one keeper.
     for (nth, process) in [(1, short), (2, long)] {
-        ran(&daemon, &["keep", &process.pid.to_string(), "--ttl", "100ms"]);
+        ran(
+            &daemon,
+            &["keep", &process.pid.to_string(), "--ttl", "100ms"],
+        );
         process.wait_gone();
         daemon.wait_event(&id, "the end of what was kept", nth, by_rule);
         assert_eq!(long.is_alive(), nth == 1);

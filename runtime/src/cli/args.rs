@@ -56,6 +56,8 @@ pub(crate) enum Verb {
     Asked(AskedVerb),
     /// Replace the daemon, by a newer one if there is; agents and their turns go on
     Restart,
+    /// List agents' processes that nobody owns, and end our own
+    Orphans(OrphansArgs),
     /// Check that Drowse can work here
     Doctor,
     /// Check or show the configuration
@@ -264,6 +266,16 @@ pub(crate) struct WakeArgs {
     /// Begin a new conversation if the old one cannot be resumed
     #[arg(long)]
     pub(crate) fresh: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OrphansArgs {
+    /// End those that this state folder's daemon started and that no keeper leads to
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) reap: bool,
+    /// List and end nothing, as without any option
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]

@@ -17,7 +17,8 @@ use crate::chain::chain;
 use crate::cli::args::Globals;
 use crate::cli::console::Console;
 use crate::cli::failure::Failure;
-use crate::cli::render::{bytes, long, one_line, table};
+use crate::cli::orphans;
+use crate::cli::render::{bytes, count, long, one_line, table};
 use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
 
@@ -57,10 +58,13 @@ fn check(what: &'static str, level: Level, detail: impl Into<String>) -> Check {
 pub(crate) async fn run(globals: &Globals, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let sources = PathSources::of_process(globals.state_dir.clone(), globals.socket.clone());
     let mut checks = match Paths::resolve(&sources) {
-        Ok(paths) => {
-            let place = [state_dir(&paths), runtime_dir(&paths), daemon(&paths).await];
-            place.into_iter().chain([disk(&paths.state_dir)]).collect()
-        }
+        Ok(paths) => vec![
+            state_dir(&paths),
+            runtime_dir(&paths),
+            daemon(&paths).await,
+            disk(&paths.state_dir),
+            orphaned(&paths),
+        ],
         Err(error) => vec![check("places", Level::Fail, chain(&error))],
     };
     checks.extend([agents(), children_files(), pidfd(), open_files()]);
@@ -259,6 +263,20 @@ fn open_files() -> Check {
         Level::Ok
     };
     check("open files", level, format!("{soft} now, {hard} possible"))
+}
+
+/// Agents that nobody owns: they take memory, and nothing ends them.
+fn orphaned(paths: &Paths) -> Check {
+    let what = "orphans";
+    match orphans::counts(paths) {
+        Ok((0, _)) => check(what, Level::Ok, "none"),
+        Ok((all, ours)) => {
+            let trees = count(all, "tree", "trees");
+            let detail = format!("{trees} without an owner, {ours} of them ours (drowse orphans)");
+            check(what, Level::Warn, detail)
+        }
+        Err(error) => check(what, Level::Warn, format!("/proc: {error}")),
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod event;
 mod explain;
 mod kept;
 mod list;
+mod orphans;
 mod session;
 
 pub(crate) use amount::{bytes, long, short};
@@ -21,6 +22,7 @@ pub(crate) use event::event_line;
 pub(crate) use explain::explain;
 pub(crate) use kept::{kept, kept_line, kept_table, process};
 pub(crate) use list::{list, table};
+pub(crate) use orphans::orphans;
 pub(crate) use session::{hold, show};
 
 /// How and when somebody looks.
