@@ -1,6 +1,7 @@
 //! Measuring: samples, rows of figures, and what the kernel says a process costs.
 //!
-//! Fed by: the programs in `benches`. It judges nothing: no figure here fails anything.
+//! Fed by: the programs in `benches`. No figure here fails anything: a [`Bar`] says in words
+//! whether it is met.
 //! Invariant: a ratio is of two cases that took turns within one run, because figures of two runs
 //! on one machine differ by more than what they are meant to show.
 
@@ -8,6 +9,8 @@ use std::fmt::Display;
 use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
+
+pub mod backend;
 
 /// Bytes in a KiB, the unit of `/proc`.
 const KIB: f64 = 1024.0;
@@ -50,6 +53,18 @@ impl Samples {
         let last = sorted.len().saturating_sub(1) as f64;
         let place = (share * last).round() as usize;
         sorted.get(place).copied().unwrap_or(f64::NAN)
+    }
+
+    /// The smallest value.
+    #[must_use]
+    pub fn min(&self) -> f64 {
+        self.quantile(0.0)
+    }
+
+    /// The largest value.
+    #[must_use]
+    pub fn max(&self) -> f64 {
+        self.quantile(1.0)
     }
 
     /// The value in the middle.
@@ -133,6 +148,33 @@ pub fn row(case: &str, unit: &str, samples: &Samples, floor: Option<&Samples>) {
     ));
 }
 
+/// What a figure is held to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bar {
+    /// It may not be more.
+    AtMost(f64),
+    /// It may not be less.
+    AtLeast(f64),
+}
+
+impl Bar {
+    /// The bar, the figure and whether it is met, in a line; `None`: not measured in this run.
+    #[must_use]
+    pub fn verdict(self, what: &str, measured: Option<f64>) -> String {
+        let (sign, bound, is_met) = match self {
+            Self::AtMost(bound) => ("<=", bound, measured.map(|it| it <= bound)),
+            Self::AtLeast(bound) => (">=", bound, measured.map(|it| it >= bound)),
+        };
+        let figure = measured.map_or_else(String::new, |it| format!("{it:.2}: "));
+        let verdict = match is_met {
+            None => "not measured",
+            Some(true) => "met",
+            Some(false) => "MISSED",
+        };
+        format!("{what} {sign} {bound}: {figure}{verdict}")
+    }
+}
+
 /// What a process has used and holds at one moment; zeros once it is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
@@ -141,6 +183,8 @@ pub struct Cost {
     /// The part of it that comes from no file, in bytes: it does not shrink when other processes
     /// run the same program, as keepers do.
     pub anon_bytes: f64,
+    /// The part of it that belongs to this process alone and was written to, in bytes.
+    pub private_dirty_bytes: f64,
     /// Open descriptors.
     pub descriptors: f64,
     /// Context switches of all threads that live, wanted and forced ones.
@@ -159,6 +203,7 @@ impl Cost {
         Self {
             pss_bytes: number_after(&rollup, "Pss:") * KIB,
             anon_bytes: number_after(&rollup, "Pss_Anon:") * KIB,
+            private_dirty_bytes: number_after(&rollup, "Private_Dirty:") * KIB,
             descriptors: count(format!("/proc/{pid}/fd")) as f64,
             switches: switches(pid),
             cpu_ms: cpu_ms(pid),
@@ -210,6 +255,19 @@ mod tests {
             .for_each(|value| samples.push(f64::from(value)));
         let shares = [0.0, 0.5, 0.99, 1.0].map(|share| samples.quantile(share));
         assert_eq!(shares, [1.0, 51.0, 100.0, 101.0]);
+    }
+
+    #[test]
+    fn a_bar_is_met_or_missed_or_not_measured() {
+        let bar = Bar::AtMost(1.2);
+        assert_eq!(bar.verdict("growth", Some(1.2)), "growth <= 1.2: 1.20: met");
+        assert_eq!(
+            bar.verdict("growth", Some(2.0)),
+            "growth <= 1.2: 2.00: MISSED"
+        );
+        assert_eq!(bar.verdict("growth", None), "growth <= 1.2: not measured");
+        let faster = Bar::AtLeast(50.0).verdict("faster", Some(49.0));
+        assert_eq!(faster, "faster >= 50: 49.00: MISSED");
     }
 
     #[test]
