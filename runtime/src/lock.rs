@@ -18,6 +18,7 @@ use crate::process::table::Process;
 const DEAD_HOLDER_MAX: Duration = Duration::from_secs(5);
 /// 10 ms between two tries: nobody tells when a lock is free without waiting for it without end.
 const TRY_EVERY: Duration = Duration::from_millis(10);
+
 /// 4 KiB: the text is a number and a path.
 const TEXT_BYTES_MAX: u64 = 4096;
 
@@ -41,37 +42,6 @@ pub(crate) enum LockError {
         #[source]
         source: io::Error,
     },
-}
-
-/// Who holds the lock of a state folder, as far as it can be known without touching the lock: a
-/// try to take it could make a daemon that starts at that moment believe it is taken.
-pub(crate) fn holder(folder: &Path) -> Option<i32> {
-    let path = folder.join("lock");
-    let number = path.metadata().ok()?.ino();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    if !locks.lines().any(|line| locks_whole_file(line, number)) {
-        return None;
-    }
-    // The lock may have been passed on, so it is the file's text that says whose it is.
-    let mut text = String::new();
-    let file = File::open(path).ok()?;
-    file.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
-    pid_in(&text)
-}
-
-/// The process that such a text names. What means a group, init or everyone is nobody (D12).
-fn pid_in(text: &str) -> Option<i32> {
-    let pid = text.strip_prefix("pid ")?.split(',').next()?.parse().ok();
-    pid.filter(|&pid: &i32| pid > 1)
-}
-
-/// True for a line of `/proc/locks` about a `flock` on the file with this inode number. The device
-/// that stands beside it is not compared: some file systems show another one than `stat` does.
-fn locks_whole_file(line: &str, number: u64) -> bool {
-    let mut words = line.split_whitespace().skip(1);
-    let is_flock = words.next() == Some("FLOCK");
-    let place = words.nth(3).unwrap_or_default();
-    is_flock && place.rsplit(':').next() == Some(&number.to_string())
 }
 
 /// The held lock.
@@ -126,11 +96,41 @@ fn read_whole(file: &mut File) -> io::Result<String> {
 /// False only when the holder is known to be dead. It has not written its name yet while it is just
 /// taking the lock.
 fn is_alive(holder: &str) -> bool {
-    let Some(pid) = pid_in(holder) else {
-        return true;
-    };
+    pid_in(holder).is_none_or(runs)
+}
+
+fn pid_in(holder: &str) -> Option<i32> {
+    holder.strip_prefix("pid ")?.split(',').next()?.parse().ok()
+}
+
+fn runs(pid: i32) -> bool {
     let stat = Process::open(pid).and_then(|process| process.stat());
     stat.is_ok_and(|stat| stat.is_alive())
+}
+
+/// The daemon that holds the lock of a state folder, as far as that can be known without touching
+/// the lock: a try to take it could make a daemon that starts at that moment believe it is taken.
+pub(crate) fn holder(folder: &Path) -> Option<i32> {
+    let path = folder.join("lock");
+    let number = path.metadata().ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    if !locks.lines().any(|line| is_flock_on(line, number)) {
+        return None;
+    }
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    file.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
+    // What means a group, init or everyone is nobody (D12).
+    pid_in(&text).filter(|&pid| pid > 1 && runs(pid))
+}
+
+/// True for a line of `/proc/locks` about a `flock` on the file with this inode number. The device
+/// that stands beside it is not compared: some file systems show another one than `stat` does.
+fn is_flock_on(line: &str, number: u64) -> bool {
+    let mut words = line.split_whitespace().skip(1);
+    let is_flock = words.next() == Some("FLOCK");
+    let place = words.nth(3).unwrap_or_default();
+    is_flock && place.rsplit(':').next() == Some(&number.to_string())
 }
 
 #[cfg(test)]
@@ -183,16 +183,16 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_known_while_it_holds() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(holder(dir.path()), None);
-        let lock = StateLock::take(dir.path(), Path::new("/s")).unwrap();
+    fn a_daemon_is_known_while_it_holds_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(holder(folder.path()), None);
+        let lock = StateLock::take(folder.path(), Path::new("s")).unwrap();
         let own = std::process::id().cast_signed();
-        assert_eq!(holder(dir.path()), Some(own));
+        assert_eq!(holder(folder.path()), Some(own));
         // Looking does not take it.
-        assert!(StateLock::take(dir.path(), Path::new("/s")).is_err());
+        assert!(StateLock::take(folder.path(), Path::new("s")).is_err());
         drop(lock);
-        assert_eq!(holder(dir.path()), None, "the text alone is no lock");
+        assert_eq!(holder(folder.path()), None, "the text alone is no lock");
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
             ("1: POSIX  ADVISORY  WRITE 77 fe:00:42 0 EOF", false),
             ("", false),
         ] {
-            assert_eq!(locks_whole_file(line, 42), expected, "{line}");
+            assert_eq!(is_flock_on(line, 42), expected, "{line}");
         }
     }
 }

@@ -29,7 +29,7 @@ use super::sweep::Mark;
 use super::table::{self, Stat};
 use crate::backend::STATE_VARIABLE;
 
-/// 2,048 processes of a tree are measured: each takes some 30 µs for every 10 MB that it has.
+/// 2,048 processes of a tree are measured, as many as the report of a teardown names.
 const MEASURED_MAX: usize = 2048;
 
 /// 5 s between SIGTERM and SIGKILL, as sessions have unless configured: of a tree without an owner
