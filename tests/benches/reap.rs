@@ -97,10 +97,25 @@ fn main() {
 
 async fn end(shape: &Shape, among: &str, group: Option<&Group>) {
     let [mut floor, mut walked, mut ours] = [const { Samples::new() }; 3];
+    let mut inside = Samples::new();
+    let cgroups = drowse::process::cgroup::place::Cgroups::find("bench").ok();
     for _ in 0..shape.rounds {
         if let Some(group) = group {
             let (link, tree) = grow(shape).await;
             group.kill(&tree, &mut floor);
+            finish(link).await;
+        }
+        if let Some(cgroups) = &cgroups {
+            let cgroup = cgroups
+                .create(SessionId::from_random(1), drowse_messages::Incarnation(1))
+                .expect("ours");
+            let (link, _) = grow_in(shape, Some(cgroup.path().to_owned())).await;
+            let outcome = inside.time(|| {
+                let scope = Scope::keeper(link.keeper()).in_cgroup(Some(cgroup));
+                run(ReapStep::Kill, &scope)
+            });
+            let outcome = outcome.expect("the tree can be looked at");
+            assert!(outcome.empty && outcome.processes.len() == shape.processes);
             finish(link).await;
         }
         let (link, tree) = grow(shape).await;
@@ -123,6 +138,12 @@ async fn end(shape: &Shape, among: &str, group: Option<&Group>) {
     }
     row(&case("children walk"), "ms", &walked, floor.as_ref());
     row(
+        &case("in a cgroup, verified"),
+        "ms",
+        &inside,
+        floor.as_ref(),
+    );
+    row(
         &case("below a keeper, verified"),
         "ms",
         &ours,
@@ -132,11 +153,18 @@ async fn end(shape: &Shape, among: &str, group: Option<&Group>) {
 
 /// A tree below a keeper, complete: its processes, the agent first.
 async fn grow(shape: &Shape) -> (KeeperLink, Vec<ProcIdentity>) {
+    grow_in(shape, None).await
+}
+
+async fn grow_in(
+    shape: &Shape,
+    cgroup: Option<std::path::PathBuf>,
+) -> (KeeperLink, Vec<ProcIdentity>) {
     let launch = Launch {
         argv: vec![TREE_AGENT.into(), shape.script.as_str().into()],
         env: Vec::new(),
         cwd: "/".into(),
-        cgroup: None,
+        cgroup,
         socket: None,
         orphan_grace: Duration::ZERO,
         eof_grace: Duration::from_millis(100),

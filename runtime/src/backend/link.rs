@@ -82,13 +82,13 @@ pub(super) async fn run(
             let mut link = Link::new(
                 incarnation,
                 keeper,
-                cgroup,
                 stdio,
                 observer,
                 redactor,
                 facts,
                 buffer,
             );
+            link.cgroup = cgroup;
             link.open();
             link.serve(shared, orders).await;
         }
@@ -110,6 +110,7 @@ struct Link {
     incarnation: Incarnation,
     keeper: Option<KeeperLink>,
     keeper_identity: drowse_messages::ProcIdentity,
+    /// What the agent was born in; removed with the keeper.
     cgroup: Option<PathBuf>,
     stdin: Option<pipe::Sender>,
     stdout: Option<pipe::Receiver>,
@@ -143,7 +144,6 @@ impl Link {
     fn new(
         incarnation: Incarnation,
         keeper: KeeperLink,
-        cgroup: Option<PathBuf>,
         stdio: AgentStdio,
         observer: Box<dyn Observer>,
         redactor: Redactor,
@@ -154,7 +154,7 @@ impl Link {
             incarnation,
             keeper_identity: keeper.keeper(),
             keeper: Some(keeper),
-            cgroup,
+            cgroup: None,
             stdin: stdio.stdin,
             stdout: Some(stdio.stdout),
             stderr: Some(stdio.stderr),

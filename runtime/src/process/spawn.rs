@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 
 use drowse_messages::{ProcIdentity, SessionId};
 
+pub use super::adopted::adopt_orphans;
 use super::keeper;
 use super::table;
 
@@ -45,18 +46,6 @@ impl Default for KeeperProgram {
     fn default() -> Self {
         Self::at(Path::new(OWN_PROGRAM))
     }
-}
-
-/// Makes this process inherit what a keeper leaves behind that was killed from outside, so that its
-/// tree stays below the daemon, where it is found, instead of going to init. Children that are
-/// inherited so are collected like keepers: by their pid, by whoever ends them.
-///
-/// For the whole process and not inherited by what it starts; to be called once, by a daemon.
-///
-/// # Errors
-/// The kernel does not know the call (Linux before 3.4).
-pub fn adopt_orphans() -> io::Result<()> {
-    Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
 /// Starts a keeper; its control socket is returned with it. Blocks until the program runs
