@@ -1,14 +1,15 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
 //! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `config`, `status`, `cli`, `orphans`, `pi`: one promise each, kept by the real daemon with fake
-//! agents.
+//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`: one promise each, kept by the real daemon with
+//! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
 //! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
 mod apart;
+mod cgroup;
 mod cli;
 mod config;
 mod crash;

@@ -93,6 +93,24 @@ fn who_ignores_sigterm_or_is_born_of_it_ends_too() {
     assert!(end.survivors.is_empty(), "{end:?}");
     let all = children(&daemon, 6);
     assert_gone(&all);
+    let named = |process: &ProcIdentity| {
+        let found = end
+            .processes
+            .iter()
+            .find(|p| p.identity.pid() == process.pid);
+        found.unwrap_or_else(|| panic!("{process} is not in {end:?}"))
+    };
+    // The first five were there before; the last was born in the grace, and found after it.
+    assert!(
+        all[..5]
+            .iter()
+            .all(|p| named(p).scan == 0 && named(p).signal.is_some())
+    );
+    assert!(
+        named(&all[5]).scan >= 2 && named(&all[5]).signal == Some(9),
+        "{end:?}"
+    );
+    assert!(all.iter().any(|p| named(p).signal == Some(15)), "{end:?}");
     daemon.wait_gone(&id);
 }
 

@@ -96,7 +96,8 @@ pub(super) async fn run(
             let observer = prepared.adapter.observe(conversation, &prepared.fresh_id);
             // Arguments and environment are kilobytes, and nobody needs them while the agent runs.
             drop((launch, prepared));
-            let mut link = Link::new(ties, keeper, cgroup, stdio, observer);
+            let mut link = Link::new(ties, keeper, stdio, observer);
+            link.cgroup = cgroup;
             link.open();
             return link.serve(shared, told).await;
         }
@@ -121,6 +122,7 @@ pub(super) struct Link {
     protocol: Name,
     keeper: Option<KeeperLink>,
     keeper_identity: drowse_messages::ProcIdentity,
+    /// What the agent was born in; removed with the keeper.
     cgroup: Option<PathBuf>,
     stdin: Option<pipe::Sender>,
     stdout: Option<pipe::Receiver>,
@@ -173,7 +175,6 @@ impl Link {
     pub(super) fn new(
         ties: Ties,
         keeper: KeeperLink,
-        cgroup: Option<PathBuf>,
         stdio: AgentStdio,
         observer: Box<dyn Observer>,
     ) -> Self {
@@ -192,7 +193,7 @@ impl Link {
             protocol,
             keeper_identity: keeper.keeper(),
             keeper: Some(keeper),
-            cgroup,
+            cgroup: None,
             stdin: stdio.stdin,
             stdout: Some(stdio.stdout),
             stderr: Some(stdio.stderr),

@@ -21,6 +21,7 @@ use crate::cli::orphans;
 use crate::cli::render::{bytes, count, long, one_line, table};
 use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
+use crate::process::cgroup::place::Cgroups;
 
 /// 1024 descriptors: a backend takes about ten, so this is for a hundred of them.
 const FILES_WANTED: u64 = 1024;
@@ -63,6 +64,7 @@ pub(crate) async fn run(globals: &Globals, console: &mut Console<'_>) -> Result<
             runtime_dir(&paths),
             daemon(&paths).await,
             disk(&paths.state_dir),
+            cgroups(&paths.state_dir),
             orphaned(&paths),
         ],
         Err(error) => vec![check("places", Level::Fail, chain(&error))],
@@ -246,6 +248,26 @@ fn pidfd() -> Check {
         Err(error) => {
             let why = "processes cannot be signalled without the risk of a reused pid";
             check("pidfd", Level::Fail, format!("{error}: {why}"))
+        }
+    }
+}
+
+/// Sessions do without: their trees take a little longer to end, and processes of other users in
+/// them cannot be ended.
+fn cgroups(state_dir: &Path) -> Check {
+    let found = Cgroups::look(&state_dir.display().to_string());
+    match found {
+        Ok(cgroups) => {
+            let above = cgroups.folder().parent().unwrap_or(cgroups.folder());
+            check("cgroup v2", Level::Ok, format!("in {}", above.display()))
+        }
+        Err(error) => {
+            let without = "trees are held together by keepers alone";
+            check(
+                "cgroup v2",
+                Level::Warn,
+                format!("{}: {without}", chain(&error)),
+            )
         }
     }
 }

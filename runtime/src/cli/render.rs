@@ -136,7 +136,9 @@ pub(crate) mod tests {
               {"identity":{"pid":4711,"start_ticks":9},"parent":4710,"name":"claude",
                "pss_bytes":200000000},
               {"identity":{"pid":4720,"start_ticks":9},"parent":4711,"name":"node",
-               "pss_bytes":12000000}],
+               "pss_bytes":12000000,"signal":15},
+              {"identity":{"pid":4733,"start_ticks":11},"parent":4720,"name":"late",
+               "pss_bytes":0,"signal":9,"scan":2}],
             "released_bytes":212000000,"reaped":[],"status":{"code":0},"survivors":[],
             "stderr_tail":""}"#,
         )

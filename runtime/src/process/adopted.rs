@@ -26,11 +26,12 @@ use super::table::{self, Process, Stat};
 /// Set once, never unset: what was adopted stays.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process the one to which processes go whose keeper is killed. For programs alone
-/// that start no children but keepers: see the module.
+/// Makes this process the one to which processes go whose keeper is killed from outside, so that
+/// they stay below the daemon instead of going to init. For programs alone that start no children
+/// but keepers: see the module. To be called once; not inherited by what this process starts.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel does not know the call (Linux before 3.4).
 pub fn adopt_orphans() -> io::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)?;
     ADOPTS.store(true, Ordering::Relaxed);

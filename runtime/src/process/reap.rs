@@ -17,6 +17,7 @@
 //! reach nobody whom the fresh walk does not. [`kill`] says what holds between two walks of the
 //! same step.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -78,7 +79,8 @@ pub struct Scope {
     rules: Vec<KeepRule>,
     /// The processes that the rules name.
     kept: BTreeSet<ProcIdentity>,
-    signaller: Signaller,
+    /// Made when somebody is to be signalled, or might be.
+    signaller: OnceCell<Signaller>,
 }
 
 impl Scope {
@@ -89,7 +91,7 @@ impl Scope {
             agent: None,
             rules: Vec::new(),
             kept: BTreeSet::new(),
-            signaller: Signaller::new(),
+            signaller: OnceCell::new(),
         }
     }
 
@@ -161,6 +163,10 @@ impl Scope {
         Ok(visit)
     }
 
+    fn signaller(&self) -> &Signaller {
+        self.signaller.get_or_init(Signaller::new)
+    }
+
     /// The pids in the cgroup. Nobody, when this process or one that it descends from is in it:
     /// somebody has moved it there, and what is below it is none of this tree.
     fn in_own_cgroup(&self) -> io::Result<Vec<i32>> {
@@ -168,7 +174,7 @@ impl Scope {
             return Ok(Vec::new());
         };
         let mut inside = cgroup.processes()?;
-        if inside.iter().any(|&pid| self.signaller.protects(pid)) {
+        if inside.iter().any(|&pid| self.signaller().protects(pid)) {
             inside.clear();
         }
         Ok(inside)
@@ -294,7 +300,7 @@ fn terminate(scope: &Scope) -> io::Result<Outcome> {
         // Somebody may have frozen it, and then nobody in it would hear.
         cgroup.thaw()?;
     }
-    let signaller = &scope.signaller;
+    let signaller = scope.signaller();
     let found = scope.list(&|process, stat, count| {
         let held = (count < HELD_MAX).then(|| process.hold().ok()).flatten();
         (stat.clone(), held)

@@ -426,7 +426,14 @@ fn doctor_needs_no_daemon_and_starts_none() {
     let output = run(dir.path(), "doctor --json");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let checks = report["checks"].as_array().unwrap();
-    for what in ["state folder", "daemon", "free disk", "agents", "pidfd"] {
+    for what in [
+        "state folder",
+        "daemon",
+        "free disk",
+        "agents",
+        "pidfd",
+        "cgroup v2",
+    ] {
         assert!(
             checks.iter().any(|check| check["what"] == what),
             "{what}: {report}"

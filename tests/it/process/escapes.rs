@@ -186,6 +186,8 @@ fn all_are_ended(cgroups: Option<&Cgroups>) {
     let nested = [
         &*daemon,
         &keeper,
+        "",
+        "0",
         &agent,
         "report;fork[setsid;report;sleep];sleep",
     ];

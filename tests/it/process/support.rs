@@ -6,10 +6,7 @@ use std::fs;
 use std::future::Future;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-<<<<<<< HEAD
-=======
 use std::process::{Child, Stdio};
->>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -184,6 +181,8 @@ impl Backend {
             agent: held.agent,
             stdio: held.stdio.expect("it is not retired"),
             said: Vec::new(),
+            cgroup: None,
+            keep: Vec::new(),
         };
         let taken = TakenOver {
             exited: held.exited,
@@ -211,11 +210,6 @@ impl Backend {
         }
     }
 
-    /// Reads on until so many bytes have come.
-    pub(crate) async fn bytes(&mut self, count: usize) {
-        self.until(|said| said.len() >= count).await;
-    }
-
     /// Reads on until a whole line has come.
     pub(crate) async fn line(&mut self) -> String {
         self.until(|said| said.contains(&b'\n')).await;
@@ -224,9 +218,7 @@ impl Backend {
 
     /// Reads on until `length` bytes have come.
     pub(crate) async fn bytes(&mut self, length: usize) -> &[u8] {
-        while self.said.len() < length {
-            self.read_some().await;
-        }
+        self.until(|said| said.len() >= length).await;
         &self.said
     }
 
@@ -253,28 +245,19 @@ impl Backend {
 
     /// Ends the agent's standard input.
     pub(crate) async fn end_input(&mut self) {
-        let (nowhere, _) = tokio::net::unix::pipe::pipe().expect("descriptors");
-        drop(std::mem::replace(&mut self.stdio.stdin, nowhere));
+        self.stdio.stdin = None;
         let told = self.link.send(ToKeeper::CloseStdin).await;
         told.expect("the keeper listens");
     }
 
     pub(crate) async fn step(&self, pool: &ReaperPool, step: ReapStep) -> ReapReport {
-        let (reply, report) = tokio::sync::oneshot::channel();
         let request = ReapRequest {
-            session: self.session,
-            incarnation: INCARNATION,
-            keeper: self.link.keeper(),
             agent: Some(self.agent),
             cgroup: self.cgroup.clone(),
             keep: self.keep.clone(),
-            step,
+            ..request(self.session, self.link.keeper(), step)
         };
-        pool.submit(
-            request,
-            Box::new(|report| assert!(reply.send(report).is_ok())),
-        );
-        in_time("the report", report).await.expect("replied to")
+        submit(pool, request).await
     }
 
     /// The next event that is an exit.
@@ -316,7 +299,6 @@ impl Backend {
     }
 }
 
-<<<<<<< HEAD
 /// Longer than any test.
 pub(crate) const GRACE: Duration = Duration::from_secs(60);
 
@@ -349,22 +331,20 @@ pub(crate) fn signal(process: ProcIdentity, signal: Signal) {
     sent.expect("ours");
 }
 
-pub(crate) async fn step_on(
-    pool: &ReaperPool,
-    session: SessionId,
-    keeper: ProcIdentity,
-    step: ReapStep,
-) -> ReapReport {
-    let (reply, report) = tokio::sync::oneshot::channel();
-    let request = ReapRequest {
+fn request(session: SessionId, keeper: ProcIdentity, step: ReapStep) -> ReapRequest {
+    ReapRequest {
         session,
-        incarnation: Incarnation(1),
+        incarnation: INCARNATION,
         keeper,
         agent: None,
         cgroup: None,
         keep: Vec::new(),
         step,
-    };
+    }
+}
+
+async fn submit(pool: &ReaperPool, request: ReapRequest) -> ReapReport {
+    let (reply, report) = tokio::sync::oneshot::channel();
     pool.submit(
         request,
         Box::new(|report| assert!(reply.send(report).is_ok())),
@@ -372,8 +352,15 @@ pub(crate) async fn step_on(
     in_time("the report", report).await.expect("replied to")
 }
 
-=======
->>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
+pub(crate) async fn step_on(
+    pool: &ReaperPool,
+    session: SessionId,
+    keeper: ProcIdentity,
+    step: ReapStep,
+) -> ReapReport {
+    submit(pool, request(session, keeper, step)).await
+}
+
 pub(crate) async fn collect(pool: &ReaperPool, keeper: ProcIdentity) -> Option<ExitStatus> {
     let (reply, status) = tokio::sync::oneshot::channel();
     pool.collect(
@@ -491,9 +478,6 @@ pub(crate) fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("proc").count()
 }
 
-<<<<<<< HEAD
-/// True in a process that runs this test (its whole path) alone; else runs it in one, for tests that count what
-=======
 /// Set in a process that runs one test alone.
 const ALONE_VARIABLE: &str = "DROWSE_TEST_ALONE";
 
@@ -502,20 +486,21 @@ pub(crate) fn is_alone() -> bool {
     std::env::var_os(ALONE_VARIABLE).is_some()
 }
 
-/// True in a process that runs this test alone; else runs it in one, for tests that count what
->>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
-/// their own process has.
+/// True in a process that runs this test (its whole path) alone; else runs it in one, for tests
+/// that count what their own process has.
 pub(crate) fn alone(test: &str) -> bool {
     if !is_alone() {
         let own = std::env::current_exe().expect("a test program");
         run_alone(test, &mut std::process::Command::new(own));
     }
-<<<<<<< HEAD
-    let program = std::env::current_exe().expect("a test program");
-    let mut command = std::process::Command::new(program);
+    is_alone()
+}
+
+/// Runs this test in another process: `command` begins with a test program.
+pub(crate) fn run_alone(test: &str, command: &mut std::process::Command) {
     let output = command
         .args(["--exact", test, "--nocapture"])
-        .env(VARIABLE, "1")
+        .env(ALONE_VARIABLE, "1")
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -528,19 +513,6 @@ pub(crate) fn alone(test: &str) -> bool {
         "{test} failed when run alone: {why}"
     );
     assert!(said.contains("1 passed"), "there is no test {test}");
-    false
-=======
-    is_alone()
-}
-
-/// Runs this test in another process: `command` begins with a test program.
-pub(crate) fn run_alone(test: &str, command: &mut std::process::Command) {
-    let command = command.args(["--exact", test, "--nocapture"]);
-    let status = command.env(ALONE_VARIABLE, "1").status();
-    assert!(
-        status.expect("it runs").success(),
-        "{test} failed when run alone"
-    );
 }
 
 /// A stranger with the same program, name and arguments as an agent, outside of every session.
@@ -581,5 +553,4 @@ impl Drop for Canary {
         self.0.kill().expect("ours");
         self.0.wait().expect("ours");
     }
->>>>>>> d0ef806 (process: API ready: trees end in their cgroup, keep what is kept, and say what found whom)
 }

@@ -61,7 +61,11 @@ const SLEEPERS: &[(&str, &str)] = &[
         "tries again for the lock of a dead daemon: the kernel tells nobody that it is free",
     ),
     (
-        "runtime/src/process/reap.rs",
+        "runtime/src/process/cgroup.rs",
+        "looks again at a change that the kernel announces 10 ms late",
+    ),
+    (
+        "runtime/src/process/reap/kill.rs",
         "lets a process on this very core take its SIGSTOP",
     ),
     (
@@ -92,6 +96,26 @@ const SLEEPERS: &[(&str, &str)] = &[
     (
         "tests/src/wait.rs",
         "the one place where tests look again at a fact",
+    ),
+];
+
+/// Who may start a program, and which. Everybody else asks for a keeper: nothing is looked up,
+/// signalled or measured by another program, least of all by a name (D10).
+const STARTERS: &[(&str, &str)] = &[
+    (
+        "runtime/src/cli/autostart.rs",
+        "a daemon, which is this very program",
+    ),
+    ("runtime/src/demo.rs", "its daemon, this very program"),
+    ("runtime/src/demo/agent.rs", "its agents, this very program"),
+    ("runtime/src/process/launch.rs", "the agent, in the keeper"),
+    (
+        "runtime/src/process/launch/born.rs",
+        "the agent, in the keeper",
+    ),
+    (
+        "runtime/src/process/spawn.rs",
+        "a keeper, which is this very program",
     ),
 ];
 
@@ -127,6 +151,40 @@ fn every_module_opens_with_its_contract() {
     let mut wrong = files_with(".rs");
     wrong.retain(|path| !read(path).starts_with("//! "));
     assert_none("no //! on top", &wrong);
+}
+
+#[test]
+fn programs_are_started_where_that_is_allowed() {
+    let is_source = |path: &str| {
+        path.starts_with("runtime/src/") || path.starts_with("actors/") && !is_test(path)
+    };
+    let starts = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        // The parser of the command line has a type of this name as well.
+        let named = [
+            "process::Command",
+            "posix_spawn",
+            "execve",
+            "Command::spawn",
+        ];
+        named.iter().any(|name| code.contains(name))
+    };
+    let concerns =
+        |path: &str| is_source(path) && !STARTERS.iter().any(|(starter, _)| *starter == path);
+    let mut found = places(concerns, starts);
+    // Unit tests stand at the end of their files.
+    found.retain(|place| !is_in_tests(place));
+    assert_none("starts a program", &found);
+}
+
+/// True for a `path:line: text` behind the `mod tests` of its file, and in files of tests.
+fn is_in_tests(place: &str) -> bool {
+    let mut parts = place.splitn(3, ':');
+    let path = parts.next().unwrap_or_default();
+    let number: usize = parts.next().and_then(|line| line.parse().ok()).unwrap_or(0);
+    let head = read(path);
+    let tests = head.lines().position(|line| line == "mod tests {");
+    is_test(path) || tests.is_some_and(|tests| tests < number)
 }
 
 #[test]

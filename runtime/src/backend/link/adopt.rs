@@ -68,7 +68,8 @@ impl Taken {
             empty,
             cgroup,
         } = self;
-        let mut link = Link::new(ties, keeper, cgroup, stdio, observer);
+        let mut link = Link::new(ties, keeper, stdio, observer);
+        link.cgroup = cgroup;
         link.lines = Lines::after(checkpoint.partial);
         link.stderr_tail = checkpoint.stderr;
         link.outbox = checkpoint.outbox.into();

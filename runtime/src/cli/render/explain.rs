@@ -204,13 +204,30 @@ fn processes(text: &mut Text, indent: &str, all: &[ProcReport]) {
     }
 }
 
+/// `4711 claude, 200 MB, TERM`: the last signal it was sent, and the reading of the tree that
+/// found it unless that was the first.
 fn process(report: &ProcReport) -> String {
-    let size = bytes(report.pss_bytes);
-    format!(
-        "{} {}, {size}",
-        report.identity.pid(),
-        one_line(&report.name)
-    )
+    let mut text = format!("{} {}", report.identity.pid(), one_line(&report.name));
+    let mut add = |part: &str| {
+        text.push_str(", ");
+        text.push_str(part);
+    };
+    // Measured by the snapshot alone.
+    if report.scan == 0 {
+        add(&bytes(report.pss_bytes));
+    }
+    match report.signal {
+        None => add("no signal"),
+        Some(libc::SIGTERM) => add("TERM"),
+        Some(libc::SIGKILL) => add("KILL"),
+        Some(other) => add(&format!("signal {other}")),
+    }
+    match report.scan {
+        0 => {}
+        1 => add("found when the tree was asked to end"),
+        scan => add(&format!("found by the kill, scan {scan}")),
+    }
+    text
 }
 
 fn advice(session: &SessionReport) -> Vec<String> {
@@ -300,10 +317,11 @@ fix-tests (agent claude) is released: it has no process, and its next message wa
 It has been released for 1m, since 1970-01-01T00:16:40Z.
 
 Its last process ended
-  idle, by drowse: 2 processes ended, 212 MB freed
+  idle, by drowse: 3 processes ended, 212 MB freed
   the agent itself: exit 0
-    4711 claude, 200 MB
-    4720 node, 12 MB
+    4711 claude, 200 MB, no signal
+    4720 node, 12 MB, TERM
+    4733 late, KILL, found by the kill, scan 2
 ";
         assert_eq!(explain(&released(), &view()), expected);
     }

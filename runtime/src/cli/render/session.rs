@@ -164,7 +164,7 @@ memory        212 MB
     #[test]
     fn a_released_session_shows_its_end() {
         let text = show(&released(), &view());
-        let end = "last end      idle, by drowse: 2 processes ended, 212 MB freed\n";
+        let end = "last end      idle, by drowse: 3 processes ended, 212 MB freed\n";
         assert!(text.ends_with(end), "{text}");
     }
 }

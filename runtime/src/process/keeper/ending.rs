@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use drowse_messages::ReapStep;
+use drowse_messages::{ProcIdentity, ReapStep};
 
 use super::connection::Connection;
 use super::{Keeper, is_past};
@@ -39,8 +39,6 @@ impl Keeper {
         let Ok(own) = table::identify(std::process::id().cast_signed()) else {
             return;
         };
-        let cgroup = |path| Cgroup::open(path).ok();
-        let tree = Scope::keeper(own).in_cgroup(self.cgroup.as_deref().and_then(cgroup));
         if first <= Rung::Close {
             if let Some(stdio) = &mut self.stdio {
                 stdio.stdin = None;
@@ -48,11 +46,11 @@ impl Keeper {
             self.wait_until_empty(self.eof_grace);
         }
         if first <= Rung::Terminate {
-            self.step(ReapStep::Terminate, &tree);
+            self.step(ReapStep::Terminate, own);
             self.wait_until_empty(self.term_grace);
         }
         while self.has_children {
-            self.step(ReapStep::Kill, &tree);
+            self.step(ReapStep::Kill, own);
             self.collect();
             self.wait_until_empty(RETRY_AFTER);
         }
@@ -61,10 +59,12 @@ impl Keeper {
         }
     }
 
-    fn step(&self, step: ReapStep, tree: &Scope) {
+    fn step(&self, step: ReapStep, own: ProcIdentity) {
         if self.has_children {
+            let cgroup = self.cgroup.as_deref().map(Cgroup::open);
+            let tree = Scope::keeper(own).in_cgroup(cgroup.and_then(Result::ok));
             // A failed step is tried again by `leave`; there is nobody left to tell.
-            drop(reap::run(step, tree));
+            drop(reap::run(step, &tree));
         }
     }
 

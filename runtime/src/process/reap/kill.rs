@@ -120,7 +120,7 @@ impl<'a> Killing<'a> {
         drop(frozen);
         // The kernel signals the first thread of each process, and a dead one passes nothing on.
         for process in leaderless {
-            let sent = self.scope.signaller.send_to(process, Signal::KILL);
+            let sent = self.scope.signaller().send_to(process, Signal::KILL);
             self.note(process, &sent);
         }
         let until = self.deadline.min(Instant::now() + CGROUP_END_MAX);
@@ -164,7 +164,7 @@ impl<'a> Killing<'a> {
         // succeeds, the process still had its number when the descriptor was opened.
         let has_room = is_new && self.pidfds.len() < HELD_MAX;
         let pidfd = has_room.then(|| open_pidfd(stat.identity.pid())).flatten();
-        let sent = self.scope.signaller.send(process, stat, Signal::STOP);
+        let sent = self.scope.signaller().send(process, stat, Signal::STOP);
         let is_refused = self.note(stat.identity, &sent);
         self.note_found(stat);
         if sent.is_ok() {
@@ -181,9 +181,9 @@ impl<'a> Killing<'a> {
             let sent = match pidfds.get(&target) {
                 Some(pidfd) => self
                     .scope
-                    .signaller
+                    .signaller()
                     .send_through(pidfd, target, Signal::KILL),
-                None => self.scope.signaller.send_to(target, Signal::KILL),
+                None => self.scope.signaller().send_to(target, Signal::KILL),
             };
             if sent.is_ok()
                 && let Some(report) = self.found.get_mut(&target)
