@@ -83,23 +83,6 @@ impl Reason {
         }
     }
 
-    /// What people call such an end.
-    #[must_use]
-    pub const fn occasion(self) -> &'static str {
-        match self {
-            Self::Idle
-            | Self::Manual
-            | Self::TaskHoldExpired
-            | Self::ApprovalExpired
-            | Self::HardLimit => "release",
-            Self::StartFailed => "failed start",
-            Self::Crashed { .. } => "crash",
-            Self::DaemonShutdown => "shutdown",
-            Self::Stopped => "stop",
-            Self::Removed => "removal",
-        }
-    }
-
     /// How much a reason weighs when a second one arrives during a teardown: the heavier stays.
     #[must_use]
     pub const fn weight(self) -> u8 {
@@ -211,10 +194,26 @@ impl EndReport {
         let port = first.listens.first().copied().unwrap_or_default();
         Some(format!(
             "the {} at {} ended {}; keep such a server with keep = [\"listen:{port}\"] or drowse keep",
-            self.reason.occasion(),
+            occasion(self.reason),
             self.at,
             named.join(", "),
         ))
+    }
+}
+
+/// What people call an end for this reason.
+const fn occasion(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Idle
+        | Reason::Manual
+        | Reason::TaskHoldExpired
+        | Reason::ApprovalExpired
+        | Reason::HardLimit => "release",
+        Reason::StartFailed => "failed start",
+        Reason::Crashed { .. } => "crash",
+        Reason::DaemonShutdown => "shutdown",
+        Reason::Stopped => "stop",
+        Reason::Removed => "removal",
     }
 }
 
