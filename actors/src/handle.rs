@@ -20,7 +20,7 @@ use crate::adopt::Recovery;
 use crate::bus::{BusActor, EventStream, Sink, Subscribe};
 use crate::hold::HoldGuard;
 use crate::leftover;
-use crate::ports::{Page, Ports, Store, StoreError};
+use crate::ports::{Page, Ports, ProcessTrees, Store, StoreError};
 use crate::reaper::ReaperActor;
 use crate::registry::{
     Adopt, Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, SuspendAll,
@@ -49,6 +49,9 @@ pub struct RestartAsked {
     /// Answered once it is known whether that can be done; if so, it begins after the answer.
     pub answer: oneshot::Sender<Result<Restarting, Refusal>>,
 }
+
+/// 64 trees at once: each is a thread that mostly waits for processes to go.
+const ENDED_AT_ONCE: usize = 64;
 
 /// 4: one is enough, and the others hear the same.
 const RESTARTS_MAX: usize = 4;
@@ -126,10 +129,15 @@ impl Daemon {
             backends,
             ..
         } = &self.ports;
-        for id in &self.left_running {
-            match store.load(*id).await {
-                Ok(saved) => leftover::end(&**store, &**trees, &saved).await,
-                Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
+        for some in self.left_running.chunks(ENDED_AT_ONCE) {
+            let ends: Vec<_> = some
+                .iter()
+                .map(|id| actix_rt::spawn(end_leftover(store.clone(), trees.clone(), *id)))
+                .collect();
+            for end in ends {
+                if end.await.is_err() {
+                    tracing::error!("ending a leftover failed inside drowse");
+                }
             }
         }
         let kept = self.keeping.iter();
@@ -156,6 +164,13 @@ impl Daemon {
         self.handle.registry.do_send(Serve {
             wanted: self.wanted,
         });
+    }
+}
+
+async fn end_leftover(store: Arc<dyn Store>, trees: Arc<dyn ProcessTrees>, id: SessionId) {
+    match store.load(id).await {
+        Ok(saved) => leftover::end(&*store, &*trees, &saved).await,
+        Err(error) => tracing::error!(session = %id, %error, "failed to load a leftover"),
     }
 }
 
