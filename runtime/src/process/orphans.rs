@@ -19,7 +19,7 @@ use drowse_messages::{KeepRule, ProcIdentity, ProcReport, ReapStep, Survivor};
 mod rule;
 mod scan;
 
-pub use rule::{MarkFound, Orphan, Role, Row, Standing, Table, Waiting, Why};
+pub use rule::{MarkFound, Orphan, Role, Row, Table, Ties, Waiting, Why};
 pub use scan::{PROCESSES_MAX, Scan, scan};
 
 use super::listening;

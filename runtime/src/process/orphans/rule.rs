@@ -2,7 +2,9 @@
 //!
 //! Pure; fed by `scan.rs`. Invariant: what stands below a live keeper or a live daemon is owned,
 //! and so is every agent without a mark whose parent is more than an init. When in doubt a process
-//! is owned.
+//! is owned; so is one whose line of parents does not lead to pid 1, because a scan takes its time
+//! and may have missed who was started meanwhile, and because a parent in another namespace, or
+//! hidden from this user, may be an owner.
 //!
 //! Two things make an orphan:
 //!
@@ -50,9 +52,9 @@ impl MarkFound {
     }
 }
 
-/// What speaks for an agent having an owner although its parent is an init; read for agents alone.
+/// What ties an agent to somebody although its parent is an init; read for agents alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Ties {
     /// True when it is in the foreground of a terminal.
     pub in_foreground: bool,
     /// True when its cgroup is that of a systemd service.
@@ -71,7 +73,7 @@ pub struct Row {
     /// Its marks; none when they could not be read.
     pub mark: MarkFound,
     /// Default for what is no agent.
-    pub standing: Standing,
+    pub ties: Ties,
 }
 
 /// Why a tree counts as an orphan.
@@ -194,7 +196,9 @@ impl Table {
     /// Why nobody owns this process; `None`: somebody does.
     fn why(&self, row: &Row) -> Option<Why> {
         let pid = row.stat.identity.pid();
-        if self.is_owner(pid) || self.above(pid).any(|above| self.is_owner(above)) {
+        let line: Vec<i32> = self.above(pid).collect();
+        let is_whole = line.last() == Some(&1);
+        if !is_whole || self.is_owner(pid) || line.iter().any(|&above| self.is_owner(above)) {
             None
         } else if !row.mark.is_none() {
             Some(Why::KeeperGone)
@@ -210,10 +214,10 @@ impl Table {
 
     fn is_abandoned(&self, row: &Row) -> bool {
         let is_agent = matches!(row.role, Role::Agent(_));
-        let Standing {
+        let Ties {
             in_foreground,
             in_service,
-        } = row.standing;
+        } = row.ties;
         let is_inits_own = row.stat.process_session == row.stat.parent;
         is_agent
             && self.role(row.stat.parent) == Some(Role::Init)
@@ -316,7 +320,7 @@ mod tests {
             uid: 1000,
             role,
             mark: MarkFound::default(),
-            standing: Standing::default(),
+            ties: Ties::default(),
         }
     }
 
@@ -370,8 +374,14 @@ mod tests {
             ("no agent", vec![marked(11, 1, Other)], vec![(11, 1, GONE)]),
             (
                 "a live stranger above",
-                vec![row(9, 8, Other), marked(11, 9, Other)],
+                vec![row(9, 1, Other), marked(11, 9, Other)],
                 vec![(11, 1, GONE)],
+            ),
+            ("a parent out of sight", vec![marked(11, 9, Other)], vec![]),
+            (
+                "a parent in another namespace",
+                vec![marked(11, 0, Other)],
+                vec![],
             ),
             (
                 "who lost the mark goes with its parent",
@@ -435,12 +445,12 @@ mod tests {
             ),
             (
                 "at a terminal",
-                alone(|it| it.standing.in_foreground = true),
+                alone(|it| it.ties.in_foreground = true),
                 nobody.clone(),
             ),
             (
                 "of a service",
-                alone(|it| it.standing.in_service = true),
+                alone(|it| it.ties.in_service = true),
                 nobody.clone(),
             ),
             (

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags, fstat, openat, readlinkat};
 use super::super::keeper;
 use super::super::spawn::SESSION_VARIABLE;
 use super::super::table::{Process, Stat};
-use super::rule::{MarkFound, Role, Row, Standing, Table};
+use super::rule::{MarkFound, Role, Row, Table, Ties};
 use crate::adapter::agent_of;
 use crate::backend::STATE_VARIABLE;
 use crate::lock;
@@ -63,7 +63,7 @@ pub fn scan() -> io::Result<Scan> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let mut reader = Reader::default();
     let mut rows = Vec::new();
-    let mut is_complete = true;
+    let mut seen = 0;
     for entry in fs::read_dir("/proc")? {
         let pid = entry?
             .file_name()
@@ -72,8 +72,8 @@ pub fn scan() -> io::Result<Scan> {
         let Some(pid) = pid.filter(|&pid| pid != own) else {
             continue;
         };
-        if rows.len() == PROCESSES_MAX {
-            is_complete = false;
+        seen += 1;
+        if seen > PROCESSES_MAX {
             break;
         }
         // One that cannot be looked at has ended, or is not ours to see.
@@ -88,7 +88,7 @@ pub fn scan() -> io::Result<Scan> {
     Ok(Scan {
         table: Table::new(rows, daemons),
         hidden: reader.hidden,
-        is_complete,
+        is_complete: seen <= PROCESSES_MAX,
     })
 }
 
@@ -123,9 +123,9 @@ impl Reader {
         }
         let arguments = self.read(process, "cmdline", ARGUMENTS_BYTES_MAX)?;
         let role = role(process, &stat, arguments);
-        let standing = match role {
-            Role::Agent(_) => self.standing(process, &stat),
-            Role::Keeper | Role::Init | Role::Other => Standing::default(),
+        let ties = match role {
+            Role::Agent(_) => self.ties(process, &stat),
+            Role::Keeper | Role::Init | Role::Other => Ties::default(),
         };
         let uid = fstat(process.as_fd())?.st_uid;
         let mark = self.mark(process)?;
@@ -134,7 +134,7 @@ impl Reader {
             uid,
             role,
             mark,
-            standing,
+            ties,
         }))
     }
 
@@ -161,11 +161,11 @@ impl Reader {
         })
     }
 
-    fn standing(&mut self, process: &Process, stat: &Stat) -> Standing {
+    fn ties(&mut self, process: &Process, stat: &Stat) -> Ties {
         let line = self.read(process, "stat", LINES_BYTES_MAX);
         let foreground = line.ok().and_then(parse_foreground);
         let groups = self.read(process, "cgroup", LINES_BYTES_MAX);
-        Standing {
+        Ties {
             in_foreground: foreground == Some(stat.group),
             in_service: groups.is_ok_and(is_in_service),
         }
