@@ -14,7 +14,7 @@ fn folder(daemon: &TestDaemon) -> Option<PathBuf> {
     match Cgroups::find(&daemon.state_dir().display().to_string()) {
         Ok(cgroups) => Some(cgroups.folder().to_owned()),
         Err(error) => {
-            eprintln!("\n!!! NOT RUN: cgroups of a daemon\n!!! {error}\n");
+            drowse_tests::wait::say_aloud(&format!("NOT RUN: cgroups of a daemon: {error}"));
             None
         }
     }

@@ -18,10 +18,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) async fn of_next_daemon<T>(ask: impl AsyncFn() -> Result<T, ClientError>) -> Option<T> {
     let begun = Instant::now();
     while begun.elapsed() < RETURN_MAX {
+        // Also before the first time: one that has just ended is not back at once.
+        sleep(LOOK_EVERY).await;
         if let Ok(answer) = ask().await {
             return Some(answer);
         }
-        sleep(LOOK_EVERY).await;
     }
     None
 }

@@ -445,7 +445,7 @@ mod tests {
             Sign::Done("released")
         ));
         let outcome = outcome(&wait.before, "released", wait.end);
-        assert_eq!(words(&outcome), "released, freed 212 MB (2 processes)");
+        assert_eq!(words(&outcome), "released, freed 212 MB (3 processes)");
     }
 
     #[test]

@@ -21,6 +21,9 @@ use crate::exit::Exit;
 /// 16 MiB from stdin: more than any agent's context, less than what would hurt us.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
 
+/// 8 daemons in the course of one answer; more of them are not replaced, they fail.
+const RETURNS_MAX: u32 = 8;
+
 /// What is said to whom.
 #[derive(Clone, Debug)]
 pub(crate) struct Saying {
@@ -150,6 +153,7 @@ async fn follow(
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
     let mut events = Ok(events);
+    let mut returns = 0;
     let mut answer = Answer::default();
     let mut asking = Asking::new(&saying.session, console.can_ask);
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
@@ -162,8 +166,12 @@ async fn follow(
                     }
                     asking.take(&event.what, console)?;
                 }
+                Next::Broke(why) if returns == RETURNS_MAX => {
+                    return Err(answer.broken_off(saying, &why));
+                }
                 Next::Broke(why) => events = Err(why),
                 Next::Back(stream) => {
+                    returns += 1;
                     answer.missed(console)?;
                     events = Ok(stream);
                 }

@@ -15,13 +15,21 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use drowse_messages::ProcReport;
 
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use super::keeper;
+use super::reap::wait_until_ended;
 use super::sweep::{Mark, is_keeper};
 use super::table::{self, Process, Stat};
+
+/// 1 s for killed processes to become zombies: they need microseconds once their memory is given
+/// back, and that was waited for.
+const COLLECT_MAX: Duration = Duration::from_secs(1);
 
 /// Set once, never unset: what was adopted stays.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
@@ -54,8 +62,15 @@ pub(super) fn find(mark: &Mark) -> io::Result<Vec<i32>> {
     Ok(found.iter().map(|stat| stat.identity.pid()).collect())
 }
 
-/// Collects those that have ended, each by its number.
-pub(super) fn collect() {
+/// Collects those that have ended, each by its number; `ended` were killed and may need a moment
+/// to be so: a cgroup counts as empty a little earlier.
+pub(super) fn collect(ended: &[ProcReport]) {
+    let deadline = Instant::now() + COLLECT_MAX;
+    if ADOPTS.load(Ordering::Relaxed) {
+        for process in ended {
+            let _ended = wait_until_ended(process.identity, deadline);
+        }
+    }
     // What cannot be read now is collected next time.
     for stat in candidates().unwrap_or_default() {
         // A zombie has no arguments any more, but a keeper's still has its name.

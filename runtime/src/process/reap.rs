@@ -403,7 +403,9 @@ pub enum Leftover {
 /// # Errors
 /// `/proc` cannot be read.
 pub fn end_leftover(keeper: &BootedIdentity, cgroup: Option<Cgroup>) -> io::Result<Leftover> {
-    if keeper.boot_id != table::boot_id()? {
+    // No keeper stands above its daemon: a record that says so means another process (D12).
+    let is_above = Signaller::new().protects(keeper.process.pid());
+    if is_above || keeper.boot_id != table::boot_id()? {
         return Ok(Leftover::IdentityDiffers);
     }
     let absent = match find(keeper.process) {

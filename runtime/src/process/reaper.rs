@@ -188,7 +188,8 @@ fn run(request: ReapRequest) -> ReapReport {
         Err(error) if table::is_gone(&error) => {
             tracing::warn!(%session, %keeper, "the keeper is lost");
             let outcome = reap::run(step, &scope(Scope::lost(session_mark(session)), &request));
-            adopted::collect();
+            let ended = outcome.as_ref().ok().filter(|outcome| outcome.empty);
+            adopted::collect(ended.map_or(&[], |outcome| &outcome.processes));
             outcome
         }
         outcome => outcome,

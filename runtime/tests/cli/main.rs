@@ -8,6 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -198,12 +199,6 @@ fn send_prints_the_answer_alone_and_ends_with_its_fate() {
             "fixed it\n",
             "what became of message 3 is unknown",
         ),
-        (
-            vec![QUEUED, PIECE],
-            1,
-            "fixed it",
-            "before the answer to message 3 was complete",
-        ),
     ] {
         let dir = folder();
         let answer = stream(&events);
@@ -217,6 +212,40 @@ fn send_prints_the_answer_alone_and_ends_with_its_fate() {
             "{told}"
         );
     }
+}
+
+/// A daemon that ends in the middle of an answer is followed by another, or the answer is said to
+/// be cut.
+#[test]
+fn send_says_when_no_daemon_goes_on_with_its_answer() {
+    let dir = folder();
+    let answer = stream(&[QUEUED, PIECE]);
+    let asked = AtomicBool::new(false);
+    serve(dir.path(), move |_| {
+        if asked.swap(true, Ordering::Relaxed) {
+            problem(503, "draining", "retryable")
+        } else {
+            answer.clone()
+        }
+    });
+    let output = run(dir.path(), "send fix-tests go --key k");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "fixed it");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("before the answer to message 3 was complete"),
+        "{told}"
+    );
+}
+
+/// A daemon that breaks off every time it is asked is not asked for ever.
+#[test]
+fn send_gives_up_when_every_answer_breaks_off() {
+    let dir = folder();
+    let answer = stream(&[QUEUED]);
+    serve(dir.path(), move |_| answer.clone());
+    let output = run(dir.path(), "send fix-tests go --key k");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

@@ -77,11 +77,6 @@ impl Way {
         matches!(self, Self::Kernel | Self::CgroupTier)
     }
 
-    /// True for our own, which are to leave nobody.
-    pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, Self::CgroupTier | Self::KeeperTier)
-    }
-
     /// Ends the tree as well as this way can. Returns once it believes to be done.
     pub(crate) fn end(&mut self, tree: &Backend) {
         let cgroup = || tree.cgroup.as_ref().expect("asked for");

@@ -24,7 +24,7 @@ pub(crate) enum Delegation {
 
 /// Says that something was not tested.
 pub(crate) fn not_run(what: &str, why: &str) {
-    eprintln!("\n!!! NOT RUN: {what}\n!!! {why}\n");
+    drowse_tests::wait::say_aloud(&format!("NOT RUN: {what}: {why}"));
 }
 
 /// Where this process may make cgroups; said loudly when it may not.

@@ -524,7 +524,7 @@ impl Canary {
         command
             .arg(script)
             .env_clear()
-            .env("TREE_AGENT_CANARY", "1")
+            .env("TREE_AGENT_STRANGER", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("the canary starts");

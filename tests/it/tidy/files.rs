@@ -57,6 +57,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "pretends to have work in the background",
     ),
     (
+        "runtime/src/http/accept.rs",
+        "tries again when there was no descriptor for a connection",
+    ),
+    (
         "runtime/src/lock.rs",
         "tries again for the lock of a dead daemon: the kernel tells nobody that it is free",
     ),
@@ -109,6 +113,10 @@ const STARTERS: &[(&str, &str)] = &[
     ("runtime/src/demo.rs", "its daemon, this very program"),
     ("runtime/src/demo/agent.rs", "its agents, this very program"),
     ("runtime/src/process/launch.rs", "the agent, in the keeper"),
+    (
+        "runtime/src/successor.rs",
+        "the program that takes the daemon's place, in place and for its version",
+    ),
     (
         "runtime/src/process/launch/born.rs",
         "the agent, in the keeper",

@@ -78,8 +78,11 @@ impl Keepsakes {
         self.trees.is_empty() && self.restored.is_none()
     }
 
-    pub(super) fn next_deadline(&self) -> Option<MonoTime> {
-        let asked = self.asked.iter().filter_map(|held| held.ends);
+    /// What was asked for by hand matters only while there is a process that could keep it:
+    /// without one its time needs no timer.
+    pub(super) fn next_deadline(&self, is_asleep: bool) -> Option<MonoTime> {
+        let asked = self.asked.iter().filter(|_| !is_asleep);
+        let asked = asked.filter_map(|held| held.ends);
         let trees = self.trees.iter().filter_map(Tree::next_deadline);
         asked.chain(trees).min()
     }

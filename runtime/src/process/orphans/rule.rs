@@ -58,7 +58,7 @@ pub struct Ties {
     /// True when it is in the foreground of a terminal.
     pub in_foreground: bool,
     /// True when its cgroup is that of a systemd service.
-    pub in_service: bool,
+    pub in_unit: bool,
 }
 
 /// One living process.
@@ -216,12 +216,12 @@ impl Table {
         let is_agent = matches!(row.role, Role::Agent(_));
         let Ties {
             in_foreground,
-            in_service,
+            in_unit,
         } = row.ties;
         let is_inits_own = row.stat.process_session == row.stat.parent;
         is_agent
             && self.role(row.stat.parent) == Some(Role::Init)
-            && !(in_foreground || in_service || is_inits_own)
+            && !(in_foreground || in_unit || is_inits_own)
     }
 
     fn role(&self, pid: i32) -> Option<Role> {
@@ -450,7 +450,7 @@ mod tests {
             ),
             (
                 "of a service",
-                alone(|it| it.ties.in_service = true),
+                alone(|it| it.ties.in_unit = true),
                 nobody.clone(),
             ),
             (

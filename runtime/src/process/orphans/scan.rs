@@ -167,7 +167,7 @@ impl Reader {
         let groups = self.read(process, "cgroup", LINES_BYTES_MAX);
         Ties {
             in_foreground: foreground == Some(stat.group),
-            in_service: groups.is_ok_and(is_in_service),
+            in_unit: groups.is_ok_and(is_in_unit),
         }
     }
 
@@ -239,7 +239,7 @@ fn parse_foreground(line: &[u8]) -> Option<i32> {
 
 /// True when systemd's hierarchy, or the only one, puts the process into a service. Sessions of
 /// people and what they start are in scopes.
-fn is_in_service(groups: &[u8]) -> bool {
+fn is_in_unit(groups: &[u8]) -> bool {
     let text = String::from_utf8_lossy(groups);
     let paths = text.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -285,7 +285,7 @@ mod tests {
             ("0::/\n", false),
             ("nonsense\n", false),
         ] {
-            assert_eq!(is_in_service(text.as_bytes()), expected, "{text}");
+            assert_eq!(is_in_unit(text.as_bytes()), expected, "{text}");
         }
     }
 
