@@ -13,16 +13,16 @@
 //! - it is no keeper, and
 //! - it does not carry another session's mark.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use drowse_messages::ProcReport;
-
+use drowse_messages::{ProcIdentity, ProcReport};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use super::keeper;
 use super::reap::wait_until_ended;
 use super::sweep::{Mark, is_keeper};
 use super::table::{self, Process, Stat};
@@ -30,6 +30,9 @@ use super::table::{self, Process, Stat};
 /// 1 s for killed processes to become zombies: they need microseconds once their memory is given
 /// back, and that was waited for.
 const COLLECT_MAX: Duration = Duration::from_secs(1);
+
+/// Keepers of this process that are not collected yet.
+static OWN: Mutex<BTreeSet<ProcIdentity>> = Mutex::new(BTreeSet::new());
 
 /// Set once, never unset: what was adopted stays.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
@@ -62,19 +65,32 @@ pub(super) fn find(mark: &Mark) -> io::Result<Vec<i32>> {
     Ok(found.iter().map(|stat| stat.identity.pid()).collect())
 }
 
-/// Collects those that have ended, each by its number; `ended` were killed and may need a moment
-/// to be so: a cgroup counts as empty a little earlier.
+/// Notes a keeper that this process started or took over: whoever lets go of it collects it.
+pub(super) fn note_own(keeper: ProcIdentity) {
+    own_keepers().insert(keeper);
+}
+
+/// It is collected.
+pub(super) fn forget_own(keeper: ProcIdentity) {
+    own_keepers().remove(&keeper);
+}
+
+fn own_keepers() -> MutexGuard<'static, BTreeSet<ProcIdentity>> {
+    // A set is whole after a panic, too.
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Collects those that have ended, each by its number; also a keeper that an agent had started.
+/// Those in `ended` were killed, and may need a moment to be dead: a cgroup counts as empty a
+/// little earlier.
 pub(super) fn collect(ended: &[ProcReport]) {
     let deadline = Instant::now() + COLLECT_MAX;
-    if ADOPTS.load(Ordering::Relaxed) {
-        for process in ended {
-            let _ended = wait_until_ended(process.identity, deadline);
-        }
-    }
+    let is_ended = |stat: &Stat| ended.iter().any(|it| it.identity == stat.identity);
     // What cannot be read now is collected next time.
     for stat in candidates().unwrap_or_default() {
-        // A zombie has no arguments any more, but a keeper's still has its name.
-        if !stat.is_alive() && stat.name != keeper::NAME {
+        let is_own = own_keepers().contains(&stat.identity);
+        let is_over = is_ended(&stat) && wait_until_ended(stat.identity, deadline);
+        if !is_own && (is_over || !stat.is_alive()) {
             let pid = Pid::from_raw(stat.identity.pid());
             // Whoever collected it first did what was wanted.
             let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));

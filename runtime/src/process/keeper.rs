@@ -43,7 +43,7 @@ mod outputs;
 pub const ARGUMENT: &str = "keeper";
 
 /// What the kernel shows as the keeper's name; at most 15 bytes.
-pub(super) const NAME: &str = "drowse-keeper";
+const NAME: &std::ffi::CStr = c"drowse-keeper";
 
 /// Runs the keeper if this process was started as one; to be called before anything else, since
 /// threads, open files and memory of a larger program have no place in it.
@@ -376,7 +376,7 @@ fn become_keeper() -> io::Result<(Connection, SignalFd)> {
     SigSet::all().thread_set_mask()?;
     nix::sys::prctl::set_child_subreaper(true)?;
     nix::unistd::setsid()?;
-    nix::sys::prctl::set_name(&std::ffi::CString::new(NAME)?)?;
+    nix::sys::prctl::set_name(NAME)?;
     close_inherited();
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     // Standard output leads nowhere. A copy of the socket left here would outlive the connection.

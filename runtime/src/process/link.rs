@@ -19,6 +19,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
+use super::adopted;
 use super::control::{
     ControlError, FrameBuffer, FromKeeper, Launch, LaunchError, STARTED_FDS, ToKeeper,
 };
@@ -146,6 +147,7 @@ impl KeeperLink {
     }
 
     fn over(keeper: ProcIdentity, control: UnixStream) -> Self {
+        adopted::note_own(keeper);
         Self {
             keeper,
             control,

@@ -14,7 +14,7 @@
 //! ago, below that keeper or in that cgroup, and the signal goes through the `/proc` folder or the
 //! pidfd that was opened when it was found. Both stay bound to that one process when its number is
 //! given to another ([`table::Process`]), so that a descriptor kept from an earlier walk would
-//! reach nobody whom the fresh walk does not. [`kill`] says what holds between two walks of the
+//! reach nobody whom the fresh walk does not. `kill` says what holds between two walks of the
 //! same step.
 
 use std::cell::OnceCell;

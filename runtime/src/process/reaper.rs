@@ -264,6 +264,7 @@ fn collect_keeper(keeper: ProcIdentity) -> Option<ExitStatus> {
         drop(Signaller::new().send_to(keeper, Signal::KILL));
         let _ended = wait_until_ended(keeper, Instant::now() + LEAVE_MAX);
     }
+    adopted::forget_own(keeper);
     // `WNOHANG`: a keeper that cannot die must not take a thread with it.
     match waitpid(Pid::from_raw(keeper.pid()), Some(WaitPidFlag::WNOHANG)) {
         Ok(WaitStatus::Exited(_, code)) => Some(ExitStatus::Code(code)),
