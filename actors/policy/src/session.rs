@@ -332,7 +332,7 @@ impl Session {
     /// needed.
     #[must_use]
     pub fn next_deadline(&self) -> Option<MonoTime> {
-        let kept = self.common.keep.next_deadline(self.is_asleep());
+        let kept = self.common.keep.next_deadline();
         self.phase_deadline().into_iter().chain(kept).min()
     }
 

@@ -78,11 +78,8 @@ impl Keepsakes {
         self.trees.is_empty() && self.restored.is_none()
     }
 
-    /// What was asked for by hand matters only while there is a process that could keep it:
-    /// without one its time needs no timer.
-    pub(super) fn next_deadline(&self, is_asleep: bool) -> Option<MonoTime> {
-        let asked = self.asked.iter().filter(|_| !is_asleep);
-        let asked = asked.filter_map(|held| held.ends);
+    pub(super) fn next_deadline(&self) -> Option<MonoTime> {
+        let asked = self.asked.iter().filter_map(|held| held.ends);
         let trees = self.trees.iter().filter_map(Tree::next_deadline);
         asked.chain(trees).min()
     }
@@ -133,7 +130,7 @@ pub(super) fn is_meant(input: &Input, common: &Common) -> bool {
 
 /// Lets the kept trees answer an input, and time pass for them.
 pub(super) fn drive(input: &Input, cx: &mut Cx<'_>) {
-    take_up(cx);
+    take_up(input, cx);
     if cx.common.keep.trees.is_empty() && cx.common.keep.asked.is_empty() {
         return;
     }
@@ -145,11 +142,15 @@ pub(super) fn drive(input: &Input, cx: &mut Cx<'_>) {
     cx.common.keep.trees = trees;
 }
 
-/// Takes over what the record had: an earlier daemon kept it.
-fn take_up(cx: &mut Cx<'_>) {
-    let Some(restored) = cx.common.keep.restored.take() else {
+/// Takes over what the record had: an earlier daemon kept it. What somebody asked for is void
+/// unless the backend lives on.
+fn take_up(input: &Input, cx: &mut Cx<'_>) {
+    let Some(mut restored) = cx.common.keep.restored.take() else {
         return;
     };
+    if !matches!(input, Input::Adopted(_)) {
+        restored.asked.clear();
+    }
     let held = |kept: &KeptProcess| Held::restored(kept, cx);
     let asked = restored.asked.iter().map(held).collect();
     let trees: Vec<Tree> = restored
