@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use drowse_messages::{ProcIdentity, SessionId};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+pub use super::adopted::adopt_orphans;
 use super::keeper;
 use super::table;
 
