@@ -16,7 +16,6 @@ use std::process::{Command, Stdio};
 use drowse_messages::{ProcIdentity, SessionId};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-pub use super::adopted::adopt_orphans;
 use super::keeper;
 use super::table;
 
