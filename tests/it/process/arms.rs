@@ -23,7 +23,6 @@ pub(crate) enum Delegation {
 }
 
 /// Says that something was not tested.
-#[expect(clippy::print_stderr, reason = "what is not tested is said")]
 pub(crate) fn not_run(what: &str, why: &str) {
     drowse_tests::wait::say_aloud(&format!("NOT RUN: {what}: {why}"));
 }
