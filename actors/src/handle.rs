@@ -11,7 +11,8 @@ use std::time::Duration;
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
     Accepted, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession, Order, Refusal,
-    Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
+    Restarting, Running, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
+    StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -37,7 +38,7 @@ pub struct Daemon {
     left_running: Vec<SessionId>,
     /// What sessions keep of ended backends.
     keeping: Vec<(SessionId, Vec<Kept>)>,
-    /// Keepers that were taken over.
+    /// What was taken over.
     adopted: Vec<Running>,
     restarts: Option<mpsc::Receiver<RestartAsked>>,
 }

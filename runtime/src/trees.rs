@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use drowse_actors::ports::{Found, Pending, ProcessTrees};
 use drowse_messages::{
-    BootedIdentity, KeepTarget, ProcIdentity, ReapReport, ReapRequest, Running, SessionId, Usage,
+    KeepTarget, ProcIdentity, ReapReport, ReapRequest, Running, SessionId, Usage,
 };
 use tokio::sync::oneshot;
 
