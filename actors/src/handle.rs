@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, BootedIdentity, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession,
-    Order, Refusal, Restarting, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
+    Accepted, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession, Order, Refusal,
+    Restarting, Running, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
     StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -38,8 +38,8 @@ pub struct Daemon {
     left_running: Vec<SessionId>,
     /// What sessions keep of ended backends.
     keeping: Vec<(SessionId, Vec<Kept>)>,
-    /// Keepers that were taken over.
-    adopted: Vec<BootedIdentity>,
+    /// What was taken over.
+    adopted: Vec<Running>,
     restarts: Option<mpsc::Receiver<RestartAsked>>,
 }
 
@@ -88,8 +88,8 @@ impl Daemon {
             draining,
             restarts,
         };
-        let keepers = taken.iter().map(|taken| &taken.adopted.running.keeper);
-        let adopted = keepers.cloned().collect();
+        let running = taken.iter().map(|taken| &taken.adopted.running);
+        let adopted = running.cloned().collect();
         for taken in taken {
             handle.registry.do_send(Adopt(taken));
         }
@@ -146,7 +146,7 @@ impl Daemon {
         for found in backends.end_strays(launches.collect()).await {
             tracing::warn!("left behind by an earlier daemon: {found}");
         }
-        let retired = kept.map(|(_, kept)| kept.running.keeper.clone());
+        let retired = kept.map(|(_, kept)| kept.running.clone());
         let known = self.adopted.iter().cloned().chain(retired);
         for found in trees.sweep(known.collect()).await {
             tracing::warn!("left behind by an earlier daemon: {found}");

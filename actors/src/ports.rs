@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    Accepted, Adopted, BootedIdentity, Conversation, Event, Incarnation, KeepTarget, Kept,
-    LimitOverrides, Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport,
-    Profile, Progress, ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession,
-    SendMessage, SessionId, SessionState, Usage, WallTime,
+    Accepted, Adopted, Conversation, Event, Incarnation, KeepTarget, Kept, LimitOverrides, Limits,
+    MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport, Profile, Progress,
+    ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId,
+    SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
@@ -123,8 +123,9 @@ pub trait ProcessTrees: Send + Sync + fmt::Debug {
     ) -> Pending<Result<Found, String>>;
     /// Those of these processes that still run.
     fn living(&self, processes: Vec<ProcIdentity>) -> Pending<BTreeSet<ProcIdentity>>;
-    /// Ends every process that carries this daemon's marker and stands below none of its keepers.
-    fn sweep(&self, keep: Vec<BootedIdentity>) -> Pending<Vec<String>>;
+    /// Ends every process that carries this daemon's marker, or is in one of its cgroups, and
+    /// belongs to none of these: what was taken over, and what is kept.
+    fn sweep(&self, keep: Vec<Running>) -> Pending<Vec<String>>;
 }
 
 /// Why the store did not do what it was asked.

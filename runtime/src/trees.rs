@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use drowse_actors::ports::{Found, Pending, ProcessTrees};
 use drowse_messages::{
-    BootedIdentity, KeepTarget, ProcIdentity, ReapReport, ReapRequest, Running, SessionId, Usage,
+    KeepTarget, ProcIdentity, ReapReport, ReapRequest, Running, SessionId, Usage,
 };
 use tokio::sync::oneshot;
 
@@ -132,18 +132,29 @@ impl ProcessTrees for LocalTrees {
         })
     }
 
-    fn sweep(&self, keep: Vec<BootedIdentity>) -> Pending<Vec<String>> {
-        let entry = self.mark.clone();
+    fn sweep(&self, keep: Vec<Running>) -> Pending<Vec<String>> {
+        let (entry, cgroups) = (self.mark.clone(), self.cgroups.clone());
         blocking(Vec::new(), move || {
-            let exclude = keep.into_iter().map(|keeper| keeper.process).collect();
+            let mut found = cgroups.map_or_else(Vec::new, |cgroups| end_unowned(&cgroups, &keep));
+            let exclude = keep.iter().map(|kept| kept.keeper.process).collect();
             match sweep_marked(Mark { entry, exclude }) {
-                Ok(outcome) => outcome
-                    .processes
-                    .iter()
-                    .map(|process| format!("{} {}", process.identity, process.name))
-                    .collect(),
-                Err(error) => vec![format!("failed to look for marked processes: {error}")],
+                Ok(outcome) => found.extend(
+                    outcome
+                        .processes
+                        .iter()
+                        .map(|process| format!("{} {}", process.identity, process.name)),
+                ),
+                Err(error) => found.push(format!("failed to look for marked processes: {error}")),
             }
+            found
         })
     }
+}
+
+/// Ends what is in cgroups of ours and belongs to nobody in `keep`.
+fn end_unowned(cgroups: &Cgroups, keep: &[Running]) -> Vec<String> {
+    let kept: Vec<_> = keep.iter().filter_map(|kept| kept.cgroup.clone()).collect();
+    cgroups
+        .end_leftovers(&kept)
+        .unwrap_or_else(|error| vec![format!("failed to look for cgroups: {error}")])
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    BootedIdentity, ChildExited, ExitStatus, Incarnation, KeepRule, KeepTarget, KeptEnded,
-    ProcIdentity, ProcReport, ReapReport, ReapRequest, ReapStep, Running, SessionId, Survivor,
-    TreeEmptied, Usage,
+    ChildExited, ExitStatus, Incarnation, KeepRule, KeepTarget, KeptEnded, ProcIdentity,
+    ProcReport, ReapReport, ReapRequest, ReapStep, Running, SessionId, Survivor, TreeEmptied,
+    Usage,
 };
 
 use super::{Journal, Lock, SharedManners, lock};
@@ -280,7 +280,7 @@ impl ProcessTrees for FakeTrees {
         Box::pin(async move { format!("{ended} processes ended") })
     }
 
-    fn sweep(&self, _: Vec<BootedIdentity>) -> Pending<Vec<String>> {
+    fn sweep(&self, _: Vec<Running>) -> Pending<Vec<String>> {
         self.journal.note("trees: sweep".to_owned());
         Box::pin(async { Vec::new() })
     }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 use thiserror::Error;
 
-use super::table::{Process, Stat, is_gone};
+use super::table::{Process, Stat, is_gone, stat_of};
 
 /// 64 ancestors: real chains have under ten; the bound only ends a loop.
 const ANCESTORS_MAX: usize = 64;
@@ -62,7 +62,7 @@ impl Signaller {
         let mut protected = vec![own, nix::unistd::getpgrp().as_raw()];
         let mut pid = own;
         for _ in 0..ANCESTORS_MAX {
-            let Ok(stat) = Process::open(pid).and_then(|process| process.stat()) else {
+            let Ok(stat) = stat_of(pid) else {
                 break;
             };
             pid = stat.parent;

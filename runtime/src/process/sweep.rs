@@ -14,7 +14,7 @@ use std::time::Instant;
 use drowse_messages::{ProcIdentity, ReapStep};
 
 use super::reap::{Outcome, Scope, run};
-use super::table::Process;
+use super::table;
 
 /// 8 MiB: above the 6 MiB that the kernel allows arguments and environment to take together.
 const ENVIRON_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -88,7 +88,20 @@ impl Mark {
 
 fn read_environ(pid: i32, environ: &mut Vec<u8>) -> bool {
     environ.clear();
-    File::open(format!("/proc/{pid}/environ"))
+    let is_read = read_into(environ, &format!("/proc/{pid}/environ"));
+    if environ.is_empty() && table::stat_of(pid).is_ok_and(|stat| stat.is_leaderless()) {
+        // With its first thread a process seems to have lost its memory, which the others share.
+        let threads = fs::read_dir(format!("/proc/{pid}/task"));
+        return threads.into_iter().flatten().flatten().any(|thread| {
+            let file = thread.path().join("environ");
+            read_into(environ, &file.to_string_lossy()) && !environ.is_empty()
+        });
+    }
+    is_read
+}
+
+fn read_into(environ: &mut Vec<u8>, path: &str) -> bool {
+    File::open(path)
         .and_then(|file| file.take(ENVIRON_BYTES_MAX).read_to_end(environ))
         .is_ok()
 }
@@ -108,12 +121,7 @@ pub(super) fn is_keeper(pid: i32) -> bool {
 
 /// `pid` itself, its parent, and so on up.
 fn ancestors(pid: i32) -> Vec<i32> {
-    let parent_of = |pid: &i32| {
-        Process::open(*pid)
-            .and_then(|p| p.stat())
-            .ok()
-            .map(|s| s.parent)
-    };
+    let parent_of = |pid: &i32| table::stat_of(*pid).ok().map(|stat| stat.parent);
     std::iter::successors(Some(pid), parent_of)
         .take(ANCESTORS_MAX)
         .collect()

@@ -1,6 +1,6 @@
 //! What the keep rules mean outlives every step, untouched; the rest of the tree does not.
 
-use super::arms::cgroups;
+use super::arms::{Delegation, as_nobody, cgroups};
 use super::support::*;
 use drowse::process::cgroup::place::Cgroups;
 use drowse::process::table::walk;
@@ -86,14 +86,26 @@ async fn wait_for_tree(backend: &mut Backend) {
         .await;
 }
 
-/// D09: by port, and with the shells above it.
-#[test]
-fn a_server_is_kept_by_its_port() {
+fn by_its_port() {
     let rule = |server: &ProcReport| KeepRule::Listen(server.listens[0]);
     on_runtime(with_server(None, rule));
     if let Some(cgroups) = cgroups() {
         on_runtime(with_server(Some(&cgroups), rule));
         assert!(!cgroups.folder().exists());
+    }
+}
+
+/// D09: by port, and with the shells above it.
+#[test]
+fn a_server_is_kept_by_its_port() {
+    by_its_port();
+}
+
+#[test]
+fn a_server_is_kept_by_its_port_as_nobody() {
+    let test = "process::kept::a_server_is_kept_by_its_port_as_nobody";
+    if as_nobody(test, Delegation::Cgroup) {
+        by_its_port();
     }
 }
 

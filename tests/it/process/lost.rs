@@ -1,6 +1,6 @@
 //! A keeper that is killed from outside: its tree is found without it, and nobody else's is.
 
-use super::arms::cgroups;
+use super::arms::{Delegation, as_nobody, cgroups};
 use super::support::*;
 use drowse::process::adopted::adopt_orphans;
 use drowse::process::signal::Signaller;
@@ -28,12 +28,25 @@ async fn lose_keeper(
 /// A keeper killed from outside leaves its tree to init; the mark in the environment finds it.
 #[test]
 fn a_lost_keepers_tree_is_found_by_its_mark() {
+    found_by_its_mark();
+}
+
+#[test]
+fn a_lost_keepers_tree_is_found_by_its_mark_as_nobody() {
+    let test = "process::lost::a_lost_keepers_tree_is_found_by_its_mark_as_nobody";
+    if as_nobody(test, Delegation::None) {
+        found_by_its_mark();
+    }
+}
+
+fn found_by_its_mark() {
     on_runtime(async {
         let pool = pool();
-        let script = "report;fork[setsid;report;fork[bare[report;sleep]];sleep];sleep";
+        let script = "report;fork[setsid;report;fork[bare[report;sleep]];sleep];\
+                      fork[setsid;leaderless[report;sleep]];sleep";
         let mut backend = Backend::start(script).await;
         let mut spared = Backend::start("report;sleep").await;
-        let reported = backend.reports(3).await;
+        let reported = backend.reports(4).await;
         spared.reports(1).await;
         lose_keeper(&backend, &pool, &reported).await;
         let report = backend.step(&pool, ReapStep::Kill).await;

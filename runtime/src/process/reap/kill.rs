@@ -15,7 +15,7 @@
 //! was over before that process was first seen unless all numbers of the machine were given out
 //! within this one tick.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -42,6 +42,9 @@ const CGROUP_FREEZE_MAX: Duration = Duration::from_millis(100);
 /// 2 s for a killed cgroup to be empty; whoever is left then is dealt with one by one.
 const CGROUP_END_MAX: Duration = Duration::from_secs(2);
 
+/// About 0.3 ms of looking whether a keeper has collected everybody.
+const COLLECT_LOOKS: u32 = 30;
+
 /// Walks without a pause before the first short sleep: a stopped process is seen as stopped
 /// within microseconds unless it has to leave the kernel first.
 const FREEZE_ROUNDS_EAGER: u32 = 8;
@@ -55,7 +58,7 @@ pub(super) fn kill(scope: &Scope) -> io::Result<Outcome> {
     if let Some(cgroup) = &scope.cgroup
         && killing.kill_whole(cgroup)?
     {
-        let left = look(scope)?;
+        let left = look_again(scope)?;
         if killing.is_over(&left) {
             return Ok(killing.outcome(&left));
         }
@@ -63,11 +66,23 @@ pub(super) fn kill(scope: &Scope) -> io::Result<Outcome> {
     loop {
         let frozen = killing.freeze()?;
         killing.kill(&frozen);
-        let left = look(scope)?;
+        let left = look_again(scope)?;
         if killing.is_over(&left) {
             return Ok(killing.outcome(&left));
         }
     }
+}
+
+/// Who is left, once their keeper had a moment to collect who is not: each entry of a dead process
+/// costs a look of its own.
+fn look_again(scope: &Scope) -> io::Result<Vec<Stat>> {
+    for _ in 0..COLLECT_LOOKS {
+        if scope.has_no_child() {
+            break;
+        }
+        thread::yield_now();
+    }
+    look(scope)
 }
 
 /// One kill step under way.
@@ -103,32 +118,48 @@ impl<'a> Killing<'a> {
             cgroup.thaw()?;
             return Ok(false);
         }
-        let frozen = cgroup.freeze(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
+        let frozen = cgroup.freeze()?;
+        // Most are looked at while they freeze, which takes as long.
         self.scan += 1;
-        let mut pidfds = Vec::new();
-        let mut leaderless = Vec::new();
-        for pid in cgroup.processes()? {
-            if pidfds.len() < HELD_MAX {
-                pidfds.extend(open_pidfd(pid));
-            }
-            if let Ok(stat) = table::stat_of(pid) {
-                self.note_found(&stat).signal = Some(Signal::KILL.as_raw());
-                leaderless.extend(stat.is_leaderless().then_some(stat.identity));
-            }
-        }
+        let mut inside = HashMap::new();
+        self.look_into(cgroup, &mut inside)?;
+        let _all = frozen.wait(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
+        self.look_into(cgroup, &mut inside)?;
         cgroup.kill()?;
         drop(frozen);
-        // The kernel signals the first thread of each process, and a dead one passes nothing on.
-        for process in leaderless {
-            let sent = self.scope.signaller().send_to(process, Signal::KILL);
-            self.note(process, &sent);
-        }
+        self.note_killed(inside.into_values());
         let until = self.deadline.min(Instant::now() + CGROUP_END_MAX);
-        for pidfd in &pidfds {
-            wait_for_end(pidfd, until);
-        }
         let _empty = cgroup.wait_until_empty(until)?;
         Ok(true)
+    }
+
+    /// Notes who is in the cgroup; those that `inside` has already are not looked at again.
+    fn look_into(&mut self, cgroup: &Cgroup, inside: &mut HashMap<i32, Stat>) -> io::Result<()> {
+        let pids = cgroup.processes()?;
+        for &pid in &pids {
+            if !inside.contains_key(&pid)
+                && let Ok(stat) = table::stat_of(pid)
+            {
+                self.note_found(&stat);
+                inside.insert(pid, stat);
+            }
+        }
+        // Whoever has left meanwhile was not killed with it.
+        let pids: HashSet<i32> = pids.into_iter().collect();
+        inside.retain(|pid, _| pids.contains(pid));
+        Ok(())
+    }
+
+    fn note_killed(&mut self, inside: impl Iterator<Item = Stat>) {
+        for stat in inside {
+            self.note_found(&stat).signal = Some(Signal::KILL.as_raw());
+            // The kernel signals the first thread of each process, and a dead one passes nothing
+            // on.
+            if stat.is_leaderless() {
+                let sent = self.scope.signaller().send_to(stat.identity, Signal::KILL);
+                self.note(stat.identity, &sent);
+            }
+        }
     }
 
     /// Stops everything until a walk finds nobody new and nobody moving; returns what that walk
