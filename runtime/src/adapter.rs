@@ -21,6 +21,7 @@ mod noise;
 mod paragraphs;
 mod pi;
 mod raw;
+mod relay;
 mod text;
 mod wire;
 
@@ -28,6 +29,7 @@ pub use claude::Claude;
 pub(crate) use names::agent_of;
 pub use pi::Pi;
 pub use raw::Raw;
+pub use relay::{Pass, Relay};
 
 /// Which way a line went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +103,22 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// cannot go on from there, and the backend is ended; its session can be woken.
     fn adopt(&self, checkpoint: &[u8], now: WallTime) -> Option<(Box<dyn Observer>, Seen)> {
         let _ = (checkpoint, now);
+        None
+    }
+    /// What to start for a host that speaks the protocol itself: its own command line, and
+    /// for a conversation to take up again the arguments that do so. Nothing else is added.
+    fn relay_plan(&self, recipe: &Recipe, conversation: Option<&Conversation>) -> Plan {
+        let _ = conversation;
+        Plan {
+            argv: recipe.argv.clone(),
+            env: recipe.env.clone(),
+        }
+    }
+    /// Stands between a host and the agent. `memory` is what the relay of the session's former
+    /// process left; `None` at the first. `None`, which is the default: lines pass as they are,
+    /// and a process that ended is not started again for its host.
+    fn relay(&self, memory: Option<&[u8]>) -> Option<Box<dyn Relay>> {
+        let _ = memory;
         None
     }
 }
