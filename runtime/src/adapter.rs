@@ -22,6 +22,7 @@ mod paragraphs;
 mod pi;
 mod raw;
 mod relay;
+mod rpc;
 mod text;
 mod wire;
 
