@@ -85,6 +85,11 @@ pub enum AgentStatus {
         /// What was tried and what it said.
         detail: String,
     },
+    /// It takes no prompts, and says why; another try may do better.
+    CannotStart {
+        /// What it said.
+        detail: String,
+    },
     /// Something worth showing that changes nothing: an unreadable line, a dropped one.
     Notice {
         /// For people.

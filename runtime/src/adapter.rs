@@ -12,6 +12,7 @@ use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, Task, Wal
 
 mod argv;
 mod claude;
+mod codex;
 #[cfg(test)]
 mod golden;
 mod kept;
@@ -27,6 +28,7 @@ mod text;
 mod wire;
 
 pub use claude::Claude;
+pub use codex::Codex;
 pub(crate) use names::agent_of;
 pub use pi::Pi;
 pub use raw::Raw;

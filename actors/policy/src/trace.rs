@@ -62,6 +62,7 @@ fn status_in_words(status: &AgentStatus) -> String {
         AgentStatus::Unscheduled { id } => format!("unscheduled({id})"),
         AgentStatus::Conversation(_) => "conversation".to_owned(),
         AgentStatus::CannotResume { .. } => "cannot-resume".to_owned(),
+        AgentStatus::CannotStart { .. } => "cannot-start".to_owned(),
         AgentStatus::Notice { .. } => "notice".to_owned(),
     }
 }

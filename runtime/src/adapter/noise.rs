@@ -6,9 +6,9 @@ use drowse_messages::AgentStatus;
 use proptest::prelude::*;
 
 use super::golden::transcripts;
-use super::{Adapter, Claude, Direction, Fact, Pi};
+use super::{Adapter, Claude, Codex, Direction, Fact, Pi};
 
-const ADAPTERS: [&dyn Adapter; 2] = [&Claude, &Pi];
+const ADAPTERS: [&dyn Adapter; 3] = [&Claude, &Codex, &Pi];
 
 const SHAPES: [&str; 8] = ["null", "7", "-1.5", "\"\"", "[]", "{}", "[[]]", "true"];
 

@@ -215,6 +215,7 @@ impl Ending {
             | AgentStatus::Settled { .. }
             | AgentStatus::Scheduled { .. }
             | AgentStatus::Unscheduled { .. }
+            | AgentStatus::CannotStart { .. }
             | AgentStatus::CannotResume { .. } => {}
         }
     }

@@ -135,6 +135,7 @@ impl Live {
             AgentStatus::Ready
             | AgentStatus::TurnStarted
             | AgentStatus::TurnEnded(_)
+            | AgentStatus::CannotStart { .. }
             | AgentStatus::CannotResume { .. } => {}
         }
     }

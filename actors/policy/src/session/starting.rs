@@ -198,6 +198,10 @@ impl Starting {
                 self.stage = Stage::Handshaking(live);
                 self.fail_handshake(detail.clone(), false, None, cx)
             }
+            AgentStatus::CannotStart { detail } => {
+                self.stage = Stage::Handshaking(live);
+                self.fail_handshake(detail.clone(), true, None, cx)
+            }
             AgentStatus::TurnEnded(_)
             | AgentStatus::BusyStarted(_)
             | AgentStatus::BusyEnded { .. }

@@ -238,6 +238,7 @@ fn statuses() -> impl Strategy<Value = AgentStatus> {
             AgentStatus::Conversation(conversation(able))
         }),
         1 => Just(AgentStatus::CannotResume { detail: "gone".to_owned() }),
+        1 => Just(AgentStatus::CannotStart { detail: "busy".to_owned() }),
         4 => Just(AgentStatus::Notice { text: "odd".to_owned() }),
     ]
 }
