@@ -65,6 +65,7 @@ impl Cli {
             .expect("the temporary folder can be written");
         let name = match agent.make() {
             Make::Claude => "claude",
+            Make::Codex => "codex",
             Make::Pi => "pi",
         };
         let command = json!(agent.program());

@@ -1,6 +1,6 @@
 //! A model server for tests, scripted by the text of the conversation.
 //!
-//! Speaks the Anthropic Messages API and OpenAI Chat Completions; another API is one more module
+//! Speaks the Anthropic Messages API, and OpenAI's Chat Completions and Responses; another API is one more module
 //! beside `anthropic` and one more line in `route`. What it answers is decided by the newest
 //! `MOCK:` directive a user wrote (`script`), so a test scripts a real agent by what it sends it.
 //! Fed by: agents over HTTP on loopback. Invariant: every request is in the log before it is
@@ -10,6 +10,7 @@ mod anthropic;
 mod conversation;
 mod http;
 mod openai_chat;
+mod openai_responses;
 mod script;
 
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -242,6 +243,8 @@ fn route(request: &Request, exchange: Exchange<'_>, shared: &Shared) -> std::io:
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let items = if path.starts_with("/v1/messages") {
         anthropic::items(&body)
+    } else if path == "/v1/responses" {
+        openai_responses::items(&body)
     } else {
         openai_chat::items(&body)
     };
@@ -263,6 +266,7 @@ fn route(request: &Request, exchange: Exchange<'_>, shared: &Shared) -> std::io:
         ("POST", "/v1/messages/count_tokens") => reply.json(200, &json!({ "input_tokens": 10 })),
         ("POST", "/v1/messages") => anthropic::answer(reply),
         ("POST", "/v1/chat/completions") => openai_chat::answer(reply),
+        ("POST", "/v1/responses") => openai_responses::answer(reply),
         ("GET", "/v1/models") => {
             let model = json!({ "id": "mock-model", "object": "model" });
             reply.json(200, &json!({ "object": "list", "data": [model] }))

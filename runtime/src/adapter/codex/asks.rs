@@ -48,6 +48,7 @@ struct Pending {
     request: Id,
     thread: String,
     turn: String,
+    item: String,
     ask: Ask,
     form: Form,
 }
@@ -111,6 +112,7 @@ impl Asks {
             request: request.clone(),
             thread,
             turn,
+            item,
             ask,
             form,
         });
@@ -203,20 +205,24 @@ impl Asks {
         seen
     }
 
-    /// One was answered by somebody else, or withdrawn by the agent.
-    pub(super) fn settle(&mut self, seen: &mut Seen, request: &Id) {
-        self.settle_if(seen, |pending| pending.request == *request);
+    /// One was answered by somebody else, or withdrawn by the agent: the item it was about.
+    pub(super) fn settle(&mut self, seen: &mut Seen, request: &Id) -> Option<String> {
+        self.settle_if(seen, |pending| pending.request == *request)
+            .pop()
     }
 
-    /// This turn waits for nobody any more.
-    pub(super) fn turn_over(&mut self, seen: &mut Seen, thread: &str, turn: &str) {
-        self.settle_if(seen, |it| it.thread == thread && it.turn == turn);
+    /// This turn waits for nobody any more: the items it waited for.
+    pub(super) fn turn_over(&mut self, seen: &mut Seen, thread: &str, turn: &str) -> Vec<String> {
+        self.settle_if(seen, |it| it.thread == thread && it.turn == turn)
     }
 
-    fn settle_if(&mut self, seen: &mut Seen, is_over: impl Fn(&Pending) -> bool) {
-        for pending in self.pending.extract_if(.., |pending| is_over(pending)) {
-            seen.status(AgentStatus::Settled { id: pending.ask.id });
-        }
+    fn settle_if(&mut self, seen: &mut Seen, is_over: impl Fn(&Pending) -> bool) -> Vec<String> {
+        let over = self.pending.extract_if(.., |pending| is_over(pending));
+        let settled = over.map(|Pending { ask, item, .. }| {
+            seen.status(AgentStatus::Settled { id: ask.id });
+            item
+        });
+        settled.collect()
     }
 }
 

@@ -147,7 +147,10 @@ impl CodexObserver {
         let params: Params<'_> = read(message.params).unwrap_or_default();
         let thread = text(params.thread_id).unwrap_or_default().into_owned();
         let what = match (message.kind(), method) {
-            (Kind::Answer(id), _) => return self.asks.settle(seen, &id),
+            (Kind::Answer(id), _) => {
+                self.asks.settle(seen, &id);
+                return;
+            }
             (Kind::Request(id), "initialize") => (id, Request::Initialize),
             (Kind::Request(id), "thread/start" | "thread/fork") => (id, Request::Start),
             (Kind::Request(id), "thread/resume") => (id, Request::Resume(thread)),
@@ -343,16 +346,17 @@ impl CodexObserver {
                     (true, false) => self.tasks.turn_began(&id, &thread),
                     (false, true) => self.turn_completed(seen, &thread, &id, &turn),
                     (false, false) => {
-                        self.threads.turn_ended(seen, &thread);
-                        self.asks.turn_over(seen, &thread, &id);
+                        self.over(seen, &thread, &id, &turn);
                         self.tasks.turn_over(&id);
                     }
                 }
                 self.tasks.tell(seen, self.turn.running());
             }
             "serverRequest/resolved" => {
-                if let Some(request) = read::<Id>(params.request_id) {
-                    self.asks.settle(seen, &request);
+                let withdrawn =
+                    read::<Id>(params.request_id).and_then(|id| self.asks.settle(seen, &id));
+                if let Some(item) = withdrawn {
+                    self.tasks.bar(&item);
                 }
             }
             "error" if flag(params.will_retry) => {
@@ -415,8 +419,7 @@ impl CodexObserver {
 
     fn turn_completed(&mut self, seen: &mut Seen, thread: &str, id: &str, turn: &TurnPart<'_>) {
         self.compacted(seen);
-        self.asks.turn_over(seen, thread, id);
-        self.threads.turn_ended(seen, thread);
+        self.over(seen, thread, id, turn);
         let ended = self.turn.completed(id, turn);
         self.paragraphs.turn_ended();
         // What goes on beyond the turn is told before its end.
@@ -428,6 +431,17 @@ impl CodexObserver {
             let line = self.turn_start(thread, &text);
             seen.write.push(line);
         }
+    }
+
+    /// A turn of any thread is over.
+    fn over(&mut self, seen: &mut Seen, thread: &str, id: &str, turn: &TurnPart<'_>) {
+        for item in self.asks.turn_over(seen, thread, id) {
+            self.tasks.bar(&item);
+        }
+        if text(turn.status).as_deref() != Some("completed") {
+            self.tasks.cut_short(id);
+        }
+        self.threads.turn_ended(seen, thread);
     }
 
     fn end(&mut self, seen: &mut Seen, ended: Option<TurnEnded>) {

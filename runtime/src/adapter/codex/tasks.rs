@@ -35,6 +35,9 @@ pub(super) struct Tasks {
 struct Command {
     thread: String,
     turn: String,
+    /// It waited for a person's leave, and nobody gave it.
+    #[serde(default)]
+    barred: bool,
     task: Task,
 }
 
@@ -49,7 +52,12 @@ impl Tasks {
                 ambient: false,
             };
             let (thread, turn) = (thread.to_owned(), turn.to_owned());
-            let command = Command { thread, turn, task };
+            let command = Command {
+                thread,
+                turn,
+                barred: false,
+                task,
+            };
             self.commands.insert(id.to_owned(), command);
         }
     }
@@ -57,6 +65,20 @@ impl Tasks {
     /// A command ended.
     pub(super) fn ended(&mut self, id: &str) {
         self.commands.remove(id);
+    }
+
+    /// Codex waits for leave to run this no more, and nobody gave it.
+    pub(super) fn bar(&mut self, id: &str) {
+        if let Some(command) = self.commands.get_mut(id) {
+            command.barred = true;
+        }
+    }
+
+    /// A turn was cut short. Commands that it started go on; those it only asked about never ran,
+    /// and no end of them is told.
+    pub(super) fn cut_short(&mut self, turn: &str) {
+        self.commands
+            .retain(|_, command| !(command.barred && command.turn == turn));
     }
 
     /// A sub-agent was started: what its threads are for.

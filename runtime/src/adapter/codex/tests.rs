@@ -277,6 +277,27 @@ fn what_outlives_its_turn_is_on_the_roster() {
     assert_eq!(tasks[1].description, "look around");
 }
 
+/// D19: a command that waits for leave when its turn is cut short never runs, and no end of it is
+/// told; one that runs goes on.
+#[test]
+fn a_command_that_was_never_allowed_is_not_on_the_roster() {
+    let mut observer = working();
+    let asks = json!({ "id": 0, "method": "item/commandExecution/requestApproval",
+        "params": { "threadId": THREAD, "turnId": "t1", "itemId": "c1" } });
+    let cut = json!({ "turn": { "id": "t1", "status": "interrupted" } });
+    let facts = feed(
+        &mut *observer,
+        &[
+            &command("item/started", "c1", THREAD, "t1"),
+            &command("item/started", "c2", THREAD, "t1"),
+            &asks.to_string(),
+            &said("serverRequest/resolved", json!({ "requestId": 0 })),
+            &said("turn/completed", cut),
+        ],
+    );
+    assert_eq!(rosters(&facts), [["c2"]]);
+}
+
 /// Row 74: a prompt that meets a compaction waits for its end, and is then written once.
 #[test]
 fn a_prompt_waits_for_the_end_of_a_compaction() {
