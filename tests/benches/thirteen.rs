@@ -7,12 +7,14 @@
 //! keepers, agents, and whatever the agents started. Each conversation has one turn before, with
 //! the mock model, which answers at once; so what is timed is the way there and back.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use drowse_tests::agents::{Missing, RealAgent};
 use drowse_tests::cli::{Cli, REAL_CEILING, is};
 use drowse_tests::measure::{Bar, Cost, Samples, heading, line, millis, row, wanted};
-use drowse_tests::{MockModel, PipedAgent, TreeGuard, wait_until};
+use drowse_tests::process::descendants;
+use drowse_tests::{MockModel, PipedAgent, ProcIdentity, TreeGuard, wait_until};
 use serde_json::{Value, json};
 
 const DROWSE: &str = env!("CARGO_BIN_EXE_drowse-dup");
@@ -122,11 +124,14 @@ fn measure(case: &Case) {
     line(Bar::AtMost(1.1).verdict("a wake beside the bare agent", Some(ratio)));
 }
 
-/// How many processes there are, and their memory in bytes.
+/// How many processes there are, and their memory in bytes: all that are below this one, and
+/// those with the mark that are not, should one have got away. MCP servers have no mark.
 fn everything(guard: &TreeGuard) -> (usize, f64) {
-    let alive = guard.alive();
-    let memory = |pid| Cost::of(pid).pss_bytes;
-    (alive.len(), alive.iter().map(|it| memory(it.pid)).sum())
+    let mut alive = descendants(ProcIdentity::me().pid);
+    alive.extend(guard.alive());
+    let pids: BTreeSet<i32> = alive.iter().map(|it| it.pid).collect();
+    let memory = pids.iter().map(|&pid| Cost::of(pid).pss_bytes);
+    (pids.len(), memory.sum())
 }
 
 fn show(when: &str, (processes, bytes): (usize, f64)) {
@@ -180,7 +185,7 @@ fn start_bare(
 
 /// Ends it, and what would outlive it: the bare agent has no keeper.
 fn end_bare(mut bare: PipedAgent) {
-    let below = drowse_tests::process::descendants(bare.identity().pid);
+    let below = descendants(bare.identity().pid);
     bare.kill();
     for process in below {
         process.signal(nix::sys::signal::Signal::SIGKILL);
