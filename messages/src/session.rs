@@ -85,10 +85,12 @@ pub enum AgentStatus {
         /// What was tried and what it said.
         detail: String,
     },
-    /// It takes no prompts, and says why; another try may do better.
+    /// It runs, and says why it cannot be used.
     CannotStart {
-        /// What it said.
+        /// What was tried and what it said.
         detail: String,
+        /// False when another try cannot help.
+        retry: bool,
     },
     /// Something worth showing that changes nothing: an unreadable line, a dropped one.
     Notice {

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use drowse::adapter::{Adapter, Claude, Direction, Observer, Pass, Pi, Raw, Relay, Seen};
+use drowse::adapter::{Adapter, Claude, Codex, Direction, Observer, Pass, Pi, Raw, Relay, Seen};
 use drowse_messages::{Answer, WallTime};
 use drowse_tests::golden::{self, GoldenLine};
 use drowse_tests::rng::Rng;
@@ -34,6 +34,11 @@ const MEMORY_BYTES_MAX: usize = 1024 * 1024;
 #[test]
 fn claude_survives_anything() {
     fuzz(&Claude);
+}
+
+#[test]
+fn codex_survives_anything() {
+    fuzz(&Codex);
 }
 
 #[test]

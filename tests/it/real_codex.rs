@@ -146,7 +146,9 @@ fn a_sub_agent_of_codex_holds_until_it_is_done() {
     cli.open(NAME, &[]);
     let mut watch = cli.watch(NAME);
     let message = format!("MOCK:bash {}", stage.until_gate());
-    let input = json!({ "message": message, "agent_type": "default" });
+    let input = json!({ "message": message, "agent_type": "default" }).to_string();
+    // The model goes by the last directive it sees, and this one is for the sub-agent.
+    let input = input.replace("MOCK", "\\u004dOCK");
     cli.say(
         NAME,
         &format!("MOCK:tool multi_agent_v1/spawn_agent {input}"),

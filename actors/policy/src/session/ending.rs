@@ -215,8 +215,8 @@ impl Ending {
             | AgentStatus::Settled { .. }
             | AgentStatus::Scheduled { .. }
             | AgentStatus::Unscheduled { .. }
-            | AgentStatus::CannotStart { .. }
-            | AgentStatus::CannotResume { .. } => {}
+            | AgentStatus::CannotResume { .. }
+            | AgentStatus::CannotStart { .. } => {}
         }
     }
 

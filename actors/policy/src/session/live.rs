@@ -135,8 +135,8 @@ impl Live {
             AgentStatus::Ready
             | AgentStatus::TurnStarted
             | AgentStatus::TurnEnded(_)
-            | AgentStatus::CannotStart { .. }
-            | AgentStatus::CannotResume { .. } => {}
+            | AgentStatus::CannotResume { .. }
+            | AgentStatus::CannotStart { .. } => {}
         }
     }
 

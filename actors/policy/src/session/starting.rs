@@ -198,9 +198,9 @@ impl Starting {
                 self.stage = Stage::Handshaking(live);
                 self.fail_handshake(detail.clone(), false, None, cx)
             }
-            AgentStatus::CannotStart { detail } => {
+            AgentStatus::CannotStart { detail, retry } => {
                 self.stage = Stage::Handshaking(live);
-                self.fail_handshake(detail.clone(), true, None, cx)
+                self.fail_handshake(detail.clone(), *retry, None, cx)
             }
             AgentStatus::TurnEnded(_)
             | AgentStatus::BusyStarted(_)

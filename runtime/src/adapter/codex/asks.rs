@@ -8,27 +8,30 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{AgentStatus, Answer, Ask, AskKind};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::Seen;
 use super::super::rpc::{Dialect, Id, METHOD_NOT_FOUND};
-use super::super::text::{DETAIL_BYTES_MAX, TITLE_CHARS_MAX, block, one_line};
+use super::super::text::{DETAIL_BYTES_MAX, TITLE_CHARS_MAX, block, cut, one_line};
 use super::super::wire::{Part, read, text};
-use super::lines::{Asked, Item, Piece, Property, Question, Schema};
+use super::lines::{Asked, Item, Piece, Property, Question, Schema, id};
 
-/// 64: parallel sub-agents ask a handful at a time; more is a bug, and each is kept in memory.
-const ASKS_MAX: usize = 64;
+/// 16: parallel sub-agents ask a handful at a time; each is written down with every checkpoint.
+const ASKS_MAX: usize = 16;
 
 /// 16: what a question asks for in one go fits a screen.
 const FIELDS_MAX: usize = 16;
 
+/// 128 bytes: names of fields are a word or two.
+const FIELD_NAME_BYTES_MAX: usize = 128;
+
 /// 8 files are named in the title of a change; all are in its detail.
 const FILES_NAMED_MAX: usize = 8;
 
-/// 16 KiB of what is asked are kept, so that a few of them fit into a checkpoint.
-const KEPT_BYTES_MAX: usize = 16 * 1024;
+/// 4 KiB of what is asked are written down, so that all of them fit into a checkpoint.
+const KEPT_BYTES_MAX: usize = 4 * 1024;
 
 /// JSON-RPC: the other side is not to do this.
 const REFUSED: i64 = -32000;
@@ -49,8 +52,19 @@ struct Pending {
     thread: String,
     turn: String,
     item: String,
+    #[serde(serialize_with = "shortened")]
     ask: Ask,
     form: Form,
+}
+
+/// Whoever goes on from here shows less of the detail: Codex has all of it in its own record.
+fn shortened<S: Serializer>(ask: &Ask, to: S) -> Result<S::Ok, S::Error> {
+    let detail = cut(&ask.detail, KEPT_BYTES_MAX).to_owned();
+    let ask = Ask {
+        detail,
+        ..ask.clone()
+    };
+    ask.serialize(to)
 }
 
 /// How the answer is put.
@@ -93,7 +107,7 @@ impl Asks {
             }
             return;
         }
-        let owned = |part| text(part).unwrap_or_default().into_owned();
+        let owned = |part| id(part).unwrap_or_default().into_owned();
         let (thread, turn, item) = (
             owned(asked.thread_id),
             owned(asked.turn_id),
@@ -132,7 +146,7 @@ impl Asks {
                 Some((AskKind::Approval, what, Form::Decision))
             }
             "item/fileChange/requestApproval" => {
-                let item = text(asked.item_id).unwrap_or_default();
+                let item = id(asked.item_id).unwrap_or_default();
                 let known = self.changing.as_ref().filter(|(id, _)| *id == item);
                 let what = known.map_or("change files", |(_, what)| what.as_str());
                 let what = with_reason(what.to_owned());
@@ -153,7 +167,7 @@ impl Asks {
             "item/tool/requestUserInput" => {
                 let all: Vec<Question<'_>> = read(asked.questions)?;
                 let first = text(all.first()?.question)?.into_owned();
-                let id = |question: &Question<'_>| text(question.id).map(|id| id.into_owned());
+                let id = |question: &Question<'_>| id(question.id).map(|id| id.into_owned());
                 let ids = all.iter().take(FIELDS_MAX).filter_map(id).collect();
                 Some((AskKind::Question, first, Form::Words(ids)))
             }
@@ -279,6 +293,7 @@ fn fields(schema: Part<'_>) -> Vec<(String, bool)> {
     let all: BTreeMap<String, Property<'_>> = read(schema.properties).unwrap_or_default();
     let is_text = |property: &Property<'_>| text(property.kind).as_deref() == Some("string");
     all.into_iter()
+        .filter(|(name, _)| name.len() <= FIELD_NAME_BYTES_MAX)
         .take(FIELDS_MAX)
         .map(|(name, property)| (name, is_text(&property)))
         .collect()

@@ -3,12 +3,22 @@
 //! Fed by the observer with messages whose method is known. Every field may be absent or of
 //! another shape: versions differ, and an odd line must not cost more than itself.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
-use super::super::wire::parts;
+use super::super::wire::{Part, parts, text};
 
 /// What Codex is told of its client.
 const CLIENT: &str = "drowse";
+
+/// 128 bytes: ids are UUIDs and the like; a longer one is none, so that what is kept is bounded.
+const ID_BYTES_MAX: usize = 128;
+
+/// The id in a part, if it is one.
+pub(super) fn id(part: Part<'_>) -> Option<Cow<'_, str>> {
+    text(part).filter(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX)
+}
 
 parts!(
     /// Parameters of most requests and notifications.

@@ -19,6 +19,7 @@ use super::super::{Direction, Fact, Observer, Seen, kept};
 use super::asks::Asks;
 use super::lines::{
     About, Accepted, Hello, Item, Opened, Params, Piece, Text, Thread, Turn as TurnPart, TurnError,
+    id,
 };
 use super::tasks::Tasks;
 use super::threads::Threads;
@@ -61,6 +62,8 @@ pub(super) struct CodexObserver {
     ready: bool,
     /// Drowse is the client, not a host: what the agent asks for is ours to answer.
     owns: bool,
+    /// A host is.
+    listens: bool,
     threads: Threads,
     requests: Pending<Request>,
     ours: Ours,
@@ -145,7 +148,7 @@ impl CodexObserver {
     fn written(&mut self, seen: &mut Seen, message: &Message<'_>) {
         let method = message.method.as_deref().unwrap_or_default();
         let params: Params<'_> = read(message.params).unwrap_or_default();
-        let thread = text(params.thread_id).unwrap_or_default().into_owned();
+        let thread = id(params.thread_id).unwrap_or_default().into_owned();
         let what = match (message.kind(), method) {
             (Kind::Answer(id), _) => {
                 self.asks.settle(seen, &id);
@@ -238,7 +241,7 @@ impl CodexObserver {
                     None => {
                         let accepted: Accepted<'_> = read(message.result).unwrap_or_default();
                         let turn: TurnPart<'_> = read(accepted.turn).unwrap_or_default();
-                        text(turn.id).and_then(|id| self.turn.accepted(&id))
+                        id(turn.id).and_then(|id| self.turn.accepted(&id))
                     }
                     Some(error) if error.contains(NOT_STEERABLE) && self.owns => {
                         self.turn.hold(words, &error)
@@ -320,27 +323,28 @@ impl CodexObserver {
     fn cannot_start(&mut self, seen: &mut Seen, error: &str) {
         if !self.ready {
             let detail = one_line(&format!("codex said: {error}"), NOTICE_CHARS_MAX);
-            seen.status(AgentStatus::CannotStart { detail });
+            let retry = true;
+            seen.status(AgentStatus::CannotStart { detail, retry });
         }
     }
 
     fn told(&mut self, seen: &mut Seen, method: &str, params: &Params<'_>) {
-        let thread = text(params.thread_id).unwrap_or_default();
+        let thread = id(params.thread_id).unwrap_or_default();
         let is_main = self.threads.is_main(&thread);
         match method {
             "item/agentMessage/delta" if is_main => {
-                self.streamed = text(params.item_id).map(|id| id.into_owned());
+                self.streamed = id(params.item_id).map(|id| id.into_owned());
                 let words = text(params.delta).unwrap_or_default();
                 self.paragraphs.say(seen, &words);
             }
             "item/started" | "item/completed" => {
                 let item: Item<'_> = read(params.item).unwrap_or_default();
-                let turn = text(params.turn_id).unwrap_or_default();
+                let turn = id(params.turn_id).unwrap_or_default();
                 self.item(seen, method == "item/started", (&thread, &turn), &item);
             }
             "turn/started" | "turn/completed" => {
                 let turn: TurnPart<'_> = read(params.turn).unwrap_or_default();
-                let Some(id) = text(turn.id) else { return };
+                let Some(id) = id(turn.id) else { return };
                 match (method == "turn/started", is_main) {
                     (true, true) => self.turn_started(seen, &thread, &id),
                     (true, false) => self.tasks.turn_began(&id, &thread),
@@ -383,7 +387,7 @@ impl CodexObserver {
         item: &Item<'_>,
     ) {
         let is_main = self.threads.is_main(thread);
-        let id = text(item.id).unwrap_or_default();
+        let id = id(item.id).unwrap_or_default();
         match (text(item.kind).as_deref(), begins) {
             (Some("commandExecution"), true) => {
                 self.tasks.began(&id, (thread, turn), item);
@@ -483,6 +487,11 @@ impl Observer for CodexObserver {
         Seen::writing(self.request("initialize", &Hello::new()))
     }
 
+    fn listen(&mut self) -> Seen {
+        self.listens = true;
+        Seen::default()
+    }
+
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
         let mut seen = Seen::default();
         let is_wanted = match direction {
@@ -535,7 +544,7 @@ impl Observer for CodexObserver {
     }
 
     fn checkpoint(&self) -> Option<Vec<u8>> {
-        self.ready.then(|| kept::keep(self))
+        (self.ready || self.listens).then(|| kept::keep(self))
     }
 }
 

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::rpc::{Dialect, Id, Kind, Message, Ours, message, spliced, with_id};
-use super::super::wire::{Part, read, text};
+use super::super::wire::{Part, read};
 use super::super::{Pass, Relay};
-use super::lines::{Opened, Params, Thread};
+use super::lines::{Opened, Params, Thread, id};
 
 mod memory;
 
@@ -122,7 +122,7 @@ impl CodexRelay {
     /// A line of the host's that matters, as the agent is to see it.
     fn heard(&mut self, line: &str, message: &Message<'_>) -> Pass {
         let params: Params<'_> = read(message.params).unwrap_or_default();
-        let thread = text(params.thread_id).unwrap_or_default();
+        let thread = id(params.thread_id).unwrap_or_default();
         match (
             message.kind(),
             message.method.as_deref().unwrap_or_default(),
@@ -132,11 +132,11 @@ impl CodexRelay {
             (Kind::Notification, "initialized") => self.memory.confirmed = true,
             (Kind::Request(id), "thread/start" | "thread/fork" | "thread/resume") => {
                 let known = Known::new(message.params, message.method.as_deref());
-                self.memory.asked.asked(id, Asked::Open(known));
+                self.memory.asks(id, Asked::Open(known));
             }
             (Kind::Request(id), "thread/unsubscribe") => {
                 let thread = thread.into_owned();
-                self.memory.asked.asked(id, Asked::LetGo(thread));
+                self.memory.asks(id, Asked::LetGo(thread));
             }
             (Kind::Request(_), "turn/start") => self.memory.changed(&thread, message.params),
             (Kind::Request(_), "thread/settings/update") => {
@@ -196,7 +196,7 @@ impl CodexRelay {
     }
 
     fn notified(&mut self, line: &str, method: &str, whole: Part<'_>, params: &Params<'_>) -> Pass {
-        let thread = text(params.thread_id).unwrap_or_default();
+        let thread = id(params.thread_id).unwrap_or_default();
         match method {
             "turn/started" => {
                 self.settling = false;
@@ -258,7 +258,7 @@ impl CodexRelay {
             Step::Start(thread) => {
                 let opened: Opened<'_> = read(message.result).unwrap_or_default();
                 let opened: Thread<'_> = read(opened.thread).unwrap_or_default();
-                if let Some(now) = text(opened.id) {
+                if let Some(now) = id(opened.id) {
                     self.memory.renamed(&thread, &now);
                 }
                 self.settings(&thread)

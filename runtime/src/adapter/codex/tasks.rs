@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::Task;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::super::text::{TITLE_CHARS_MAX, one_line};
 use super::super::wire::{Part, read, text};
 use super::super::{Fact, Seen};
-use super::lines::{Item, Listed, Piece, Terminal};
+use super::lines::{Item, Listed, Piece, Terminal, id};
 
 /// 64: an agent runs at most a few dozen commands; those left out still leave 64 that hold.
 const TASKS_MAX: usize = 64;
@@ -87,9 +88,12 @@ impl Tasks {
             return;
         };
         let prompt = one_line(&prompt, TITLE_CHARS_MAX);
-        for thread in read::<Vec<String>>(item.receivers).unwrap_or_default() {
+        for thread in read::<Vec<&RawValue>>(item.receivers).unwrap_or_default() {
+            let Some(thread) = id(Some(thread)) else {
+                continue;
+            };
             if self.names.len() < TASKS_MAX {
-                self.names.insert(thread, prompt.clone());
+                self.names.insert(thread.into_owned(), prompt.clone());
             }
         }
     }
@@ -151,7 +155,7 @@ impl Tasks {
         let Some(listed) = read::<Vec<Terminal<'_>>>(listed.data) else {
             return;
         };
-        let running: BTreeSet<_> = listed.iter().filter_map(|it| text(it.item_id)).collect();
+        let running: BTreeSet<_> = listed.iter().filter_map(|it| id(it.item_id)).collect();
         self.commands
             .retain(|id, _| !asked.contains(id) || running.contains(id.as_str()));
     }

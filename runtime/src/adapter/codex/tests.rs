@@ -15,8 +15,8 @@ const OTHER: &str = "01a22f93-cdbb-7fa0-aeeb-76bf12b65032";
 fn known(resumable: bool) -> Conversation {
     Conversation {
         native_id: THREAD.to_owned(),
-        path: None,
         resumable,
+        ..Conversation::default()
     }
 }
 
@@ -207,7 +207,7 @@ fn only_a_lost_conversation_cannot_be_resumed() {
     for resumable in [true, false] {
         let (facts, lines, _) = refused(resumable, "thread x already has an active writer");
         assert!(
-            matches!(&facts[..], [Fact::Status(AgentStatus::CannotStart { detail })] if detail.ends_with("active writer")),
+            matches!(&facts[..], [Fact::Status(AgentStatus::CannotStart { detail, retry: true })] if detail.ends_with("active writer")),
             "{facts:?}"
         );
         assert!(lines.is_empty());
@@ -506,9 +506,13 @@ fn asks_are_settled_and_unknown_ones_refused() {
         (&refusal["id"], &refusal["error"]["code"]),
         (&json!("s"), &json!(-32601))
     );
-    // Not where a host is the client.
+    // Not where a host is the client; and that can be gone on with at any time.
     let mut observer = Codex.observe(None, "");
+    observer.listen();
     assert!(hear(&mut *observer, &line).write.is_empty());
+    let checkpoint = observer.checkpoint().expect("at any time");
+    let (mut next, _) = Codex.adopt(&checkpoint, WallTime(0)).expect("it fits");
+    assert!(hear(&mut *next, &line).write.is_empty());
 }
 
 /// Behaviour 99, D41: what Codex lists as over is over, and only the very turn that was awaited.

@@ -12,10 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Seen;
 use super::super::wire::{flag, text};
-use super::lines::Thread;
+use super::lines::{Thread, id};
 
-/// 64: a host has a handful of threads open; what is not remembered is not the session's.
-const THREADS_MAX: usize = 64;
+/// 16: a host has a handful of threads open; what is not remembered is not the session's.
+const THREADS_MAX: usize = 16;
+
+/// 4 KiB: longer paths the kernel does not take.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// See the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -49,15 +52,17 @@ impl Threads {
 
     /// A thread was started or taken up again; true when it is the session's now.
     pub(super) fn opened(&mut self, seen: &mut Seen, thread: &Thread<'_>, resumed: bool) -> bool {
-        let Some(id) = text(thread.id).filter(|_| !flag(thread.ephemeral)) else {
+        let Some(id) = id(thread.id).filter(|_| !flag(thread.ephemeral)) else {
             return false;
         };
         let known = self.get(&id).is_some_and(|known| known.resumable);
-        let opened = Conversation {
+        let mut opened = Conversation {
             native_id: id.into_owned(),
-            path: text(thread.path).map(std::borrow::Cow::into_owned),
             resumable: known || resumed,
+            ..Conversation::default()
         };
+        let path = text(thread.path).filter(|path| path.len() <= PATH_BYTES_MAX);
+        opened.path = path.map(std::borrow::Cow::into_owned);
         let is_main = self.is_main(&opened.native_id);
         // One in which nothing was said yet is no loss.
         if is_main || self.main.as_ref().is_none_or(|main| !main.resumable) {

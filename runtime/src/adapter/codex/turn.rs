@@ -19,10 +19,11 @@ const ERROR_BYTES_MAX: usize = 4 * 1024;
 /// 16: prompts are sent one by one; each is kept until Codex has taken it in.
 const PROMPTS_MAX: usize = 16;
 
-/// 16 KiB of a prompt are written down, so that it fits into a checkpoint.
+/// 16 KiB are written down, so that a few of them fit into a checkpoint.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
-/// What a prompt said, for one that has to be said again. A long one is not written down.
+/// What was said: by a prompt that may have to be said again, or by the agent. A long one is not
+/// written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Words(pub(super) Option<String>);
@@ -49,8 +50,8 @@ pub(super) struct Turn {
     /// An interrupt was written, or is to be once the turn has an id.
     interrupted: bool,
     owed: bool,
-    /// What the agent said last in this turn.
-    said: String,
+    /// What the agent said last in this turn. Its end repeats it, mostly.
+    said: Words,
 }
 
 impl Turn {
@@ -77,7 +78,7 @@ impl Turn {
     /// A turn began; true when an interrupt has been waiting for that.
     pub(super) fn started(&mut self, id: &str) -> bool {
         if self.running.as_deref() != Some(id) {
-            self.said.clear();
+            self.said = Words::default();
             self.running = Some(id.to_owned());
         }
         std::mem::take(&mut self.owed)
@@ -88,7 +89,7 @@ impl Turn {
         if self.over.as_deref() == Some(id) {
             return Some(TurnEnded {
                 outcome: TurnOutcome::Completed,
-                text: std::mem::take(&mut self.said),
+                text: std::mem::take(&mut self.said).0.unwrap_or_default(),
                 answers: true,
             });
         }
@@ -120,7 +121,7 @@ impl Turn {
 
     /// The agent finished a text.
     pub(super) fn said(&mut self, text: &str) {
-        cut(text, ANSWER_BYTES_MAX).clone_into(&mut self.said);
+        self.said = Words(Some(cut(text, ANSWER_BYTES_MAX).to_owned()));
     }
 
     /// A turn is over.
@@ -130,8 +131,8 @@ impl Turn {
             Some("failed") => failed(turn.error),
             Some(_) | None => TurnOutcome::Completed,
         };
-        let said = std::mem::take(&mut self.said);
-        let text = last_text(turn.items).unwrap_or(said);
+        let said = std::mem::take(&mut self.said).0;
+        let text = last_text(turn.items).or(said).unwrap_or_default();
         if self.running.as_deref() == Some(id) {
             self.running = None;
         }

@@ -238,7 +238,10 @@ fn statuses() -> impl Strategy<Value = AgentStatus> {
             AgentStatus::Conversation(conversation(able))
         }),
         1 => Just(AgentStatus::CannotResume { detail: "gone".to_owned() }),
-        1 => Just(AgentStatus::CannotStart { detail: "busy".to_owned() }),
+        1 => any::<bool>().prop_map(|retry| AgentStatus::CannotStart {
+            detail: "no".to_owned(),
+            retry,
+        }),
         4 => Just(AgentStatus::Notice { text: "odd".to_owned() }),
     ]
 }

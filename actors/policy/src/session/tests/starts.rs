@@ -211,6 +211,7 @@ fn a_start_that_the_agent_refuses_is_tried_again() {
     story.wait(200 * JUST);
     story.says(AgentStatus::CannotStart {
         detail: "already has an active writer".to_owned(),
+        retry: true,
     });
     story.world.manners.gets_ready = true;
     story.wait(MINUTE);

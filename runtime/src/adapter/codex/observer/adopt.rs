@@ -9,17 +9,18 @@ use drowse_messages::AgentStatus;
 
 use super::super::super::wire::{Part, read, text};
 use super::super::super::{Seen, kept};
-use super::super::lines::{About, Listed, Turn as TurnPart};
+use super::super::lines::{About, Listed, Turn as TurnPart, id};
 use super::{CodexObserver, compaction};
 
 /// 1,000: far more requests than an observer can have numbered after its last checkpoint.
 const UNKNOWN_REQUESTS: u64 = 1_000;
 
 impl CodexObserver {
-    /// What `checkpoint` holds, restated; none if that agent was not ready yet.
+    /// What `checkpoint` holds, restated; none if that agent was not ready yet and nobody else
+    /// speaks to it.
     pub(in super::super) fn adopt(checkpoint: &[u8]) -> Option<(Self, Seen)> {
         let mut this: Self = kept::restore(checkpoint)?;
-        if !this.ready {
+        if !this.ready && !this.listens {
             return None;
         }
         let mut seen = Seen::default();
@@ -53,7 +54,7 @@ impl CodexObserver {
         let Some(last) = turns.first().filter(|_| self.threads.is_main(thread)) else {
             return;
         };
-        let Some(id) = text(last.id) else { return };
+        let Some(id) = id(last.id) else { return };
         match text(last.status).as_deref() {
             Some("inProgress") if self.turn.running() != Some(&*id) => {
                 self.turn_started(seen, thread, &id);

@@ -11,13 +11,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::super::Pass;
-use super::super::super::rpc::Pending;
-use super::super::super::wire::{Part, flag, parts, read, text};
-use super::super::lines::Thread;
+use super::super::super::rpc::{Id, Pending};
+use super::super::super::wire::{Part, flag, parts, read};
+use super::super::lines::{Thread, id};
 use super::{Asked, ended};
 
 /// 16: a host has a handful of threads open; one more is not taken up again.
 const THREADS_MAX: usize = 16;
+
+/// 8: a host opens one thread at a time.
+const ASKED_MAX: usize = 8;
 
 /// 32 KiB of one thread's parameters are kept, instructions for the agent above all: 16 threads,
 /// the greeting, and as much again of what is under way are less than 1 MiB.
@@ -159,6 +162,13 @@ impl Known {
 }
 
 impl Memory {
+    /// The host asks for a thread, or to let one go.
+    pub(super) fn asks(&mut self, request: Id, what: Asked) {
+        if self.asked.iter().count() < ASKED_MAX {
+            self.asked.asked(request, what);
+        }
+    }
+
     /// The host's `initialize`.
     pub(super) fn greeted(&mut self, params: Part<'_>) {
         let params = params.filter(|params| params.get().len() <= GREETING_BYTES_MAX);
@@ -167,7 +177,7 @@ impl Memory {
 
     /// A thread is open. An ephemeral one is gone with its process.
     pub(super) fn opened(&mut self, thread: &Thread<'_>, known: Known) {
-        let Some(id) = text(thread.id).filter(|_| !flag(thread.ephemeral)) else {
+        let Some(id) = id(thread.id).filter(|_| !flag(thread.ephemeral)) else {
             return;
         };
         if self.threads.len() < THREADS_MAX || self.threads.contains_key(&*id) {
