@@ -164,7 +164,8 @@ impl Known {
 impl Memory {
     /// The host asks for a thread, or to let one go.
     pub(super) fn asks(&mut self, request: Id, what: Asked) {
-        if self.asked.iter().count() < ASKED_MAX {
+        let is_again = self.asked.get(&request).is_some();
+        if is_again || self.asked.iter().count() < ASKED_MAX {
             self.asked.asked(request, what);
         }
     }
