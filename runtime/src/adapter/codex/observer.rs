@@ -8,24 +8,24 @@
 
 use std::collections::BTreeSet;
 
-use drowse_messages::{AgentStatus, Answer, Busy, BusyKind, Conversation, TurnEnded};
+use drowse_messages::{AgentStatus, Answer, Conversation};
 use serde::{Deserialize, Serialize};
 
 use super::super::paragraphs::Paragraphs;
 use super::super::rpc::{Dialect, Id, Kind, Message, Ours, Pending};
 use super::super::text::{NOTICE_CHARS_MAX, one_line};
-use super::super::wire::{Notices, Part, flag, read, text};
+use super::super::wire::{Notices, Part, read, text};
 use super::super::{Direction, Fact, Observer, Seen, kept};
 use super::asks::Asks;
 use super::lines::{
-    About, Accepted, Hello, Item, Opened, Params, Piece, Text, Thread, Turn as TurnPart, TurnError,
-    id,
+    About, Accepted, Hello, Opened, Params, Piece, Text, Thread, Turn as TurnPart, id,
 };
 use super::tasks::Tasks;
 use super::threads::Threads;
 use super::turn::{Turn, Words, refused};
 
 mod adopt;
+mod told;
 
 /// What Codex says of a thread that it has no record of.
 const NOT_FOUND: &str = "no rollout found";
@@ -35,8 +35,6 @@ const NOT_STEERABLE: &str = "ActiveTurnNotSteerable";
 
 /// What the reason for an early end begins with, on stderr.
 const ERROR: &str = "Error:";
-
-const COMPACTION: &str = "compaction";
 
 /// What a request that was written is about.
 #[derive(Debug, Serialize, Deserialize)]
@@ -327,158 +325,6 @@ impl CodexObserver {
             seen.status(AgentStatus::CannotStart { detail, retry });
         }
     }
-
-    fn told(&mut self, seen: &mut Seen, method: &str, params: &Params<'_>) {
-        let thread = id(params.thread_id).unwrap_or_default();
-        let is_main = self.threads.is_main(&thread);
-        match method {
-            "item/agentMessage/delta" if is_main => {
-                self.streamed = id(params.item_id).map(|id| id.into_owned());
-                let words = text(params.delta).unwrap_or_default();
-                self.paragraphs.say(seen, &words);
-            }
-            "item/started" | "item/completed" => {
-                let item: Item<'_> = read(params.item).unwrap_or_default();
-                let turn = id(params.turn_id).unwrap_or_default();
-                self.item(seen, method == "item/started", (&thread, &turn), &item);
-            }
-            "turn/started" | "turn/completed" => {
-                let turn: TurnPart<'_> = read(params.turn).unwrap_or_default();
-                let Some(id) = id(turn.id) else { return };
-                match (method == "turn/started", is_main) {
-                    (true, true) => self.turn_started(seen, &thread, &id),
-                    (true, false) => self.tasks.turn_began(&id, &thread),
-                    (false, true) => self.turn_completed(seen, &thread, &id, &turn),
-                    (false, false) => {
-                        self.over(seen, &thread, &id, &turn);
-                        self.tasks.turn_over(&id);
-                    }
-                }
-                self.tasks.tell(seen, self.turn.running());
-            }
-            "serverRequest/resolved" => {
-                let withdrawn =
-                    read::<Id>(params.request_id).and_then(|id| self.asks.settle(seen, &id));
-                if let Some(item) = withdrawn {
-                    self.tasks.bar(&item);
-                }
-            }
-            "error" if flag(params.will_retry) => {
-                let error: TurnError<'_> = read(params.error).unwrap_or_default();
-                let message = text(error.message).unwrap_or_default();
-                self.notices
-                    .tell(seen, &format!("codex tries again: {message}"));
-            }
-            "model/rerouted" if is_main => {
-                let name = |part| text(part).unwrap_or_default();
-                let (from, to) = (name(params.from_model), name(params.to_model));
-                self.notices
-                    .tell(seen, &format!("codex goes on with {to} instead of {from}"));
-            }
-            _ => {}
-        }
-    }
-
-    fn item(
-        &mut self,
-        seen: &mut Seen,
-        begins: bool,
-        (thread, turn): (&str, &str),
-        item: &Item<'_>,
-    ) {
-        let is_main = self.threads.is_main(thread);
-        let id = id(item.id).unwrap_or_default();
-        match (text(item.kind).as_deref(), begins) {
-            (Some("commandExecution"), true) => {
-                self.tasks.began(&id, (thread, turn), item);
-                self.tasks.tell(seen, self.turn.running());
-            }
-            (Some("commandExecution"), false) => {
-                self.tasks.ended(&id);
-                self.tasks.tell(seen, self.turn.running());
-            }
-            (Some("collabAgentToolCall"), _) => self.tasks.named(item),
-            (Some("fileChange"), true) => self.asks.changes(&id, item),
-            (Some("contextCompaction"), true) if is_main => self.compacts(seen),
-            (Some("contextCompaction"), false) if is_main => self.compacted(seen),
-            (Some("agentMessage"), true) if is_main => self.paragraphs.begin(),
-            (Some("agentMessage"), false) if is_main => {
-                let words = text(item.text).unwrap_or_default();
-                if self.streamed.as_deref() != Some(&*id) {
-                    self.paragraphs.say(seen, &words);
-                }
-                self.turn.said(&words);
-            }
-            (Some(_) | None, _) => {}
-        }
-    }
-
-    fn turn_started(&mut self, seen: &mut Seen, thread: &str, id: &str) {
-        if self.turn.started(id) {
-            let line = self.turn_interrupt(thread, id);
-            seen.write.push(line);
-        }
-        seen.status(AgentStatus::TurnStarted);
-    }
-
-    fn turn_completed(&mut self, seen: &mut Seen, thread: &str, id: &str, turn: &TurnPart<'_>) {
-        self.compacted(seen);
-        self.over(seen, thread, id, turn);
-        let ended = self.turn.completed(id, turn);
-        self.paragraphs.turn_ended();
-        // What goes on beyond the turn is told before its end.
-        self.tasks.tell(seen, self.turn.running());
-        self.end(seen, Some(ended));
-        let (held, ended) = self.turn.after();
-        self.end(seen, ended);
-        for text in held {
-            let line = self.turn_start(thread, &text);
-            seen.write.push(line);
-        }
-    }
-
-    /// A turn of any thread is over.
-    fn over(&mut self, seen: &mut Seen, thread: &str, id: &str, turn: &TurnPart<'_>) {
-        for item in self.asks.turn_over(seen, thread, id) {
-            self.tasks.bar(&item);
-        }
-        if text(turn.status).as_deref() != Some("completed") {
-            self.tasks.cut_short(id);
-        }
-        self.threads.turn_ended(seen, thread);
-    }
-
-    fn end(&mut self, seen: &mut Seen, ended: Option<TurnEnded>) {
-        let Some(ended) = ended else { return };
-        seen.status(AgentStatus::TurnEnded(ended));
-        if self.turn.running().is_some() {
-            // A prompt was refused, or answered, beside the turn that runs.
-            seen.status(AgentStatus::TurnStarted);
-        }
-    }
-
-    fn turn_interrupt(&mut self, thread: &str, turn: &str) -> Vec<u8> {
-        let about = About {
-            thread_id: Some(thread),
-            turn_id: Some(turn),
-            ..About::default()
-        };
-        self.about("turn/interrupt", &about)
-    }
-
-    fn compacts(&mut self, seen: &mut Seen) {
-        if !std::mem::replace(&mut self.compacting, true) {
-            seen.status(compaction());
-        }
-    }
-
-    fn compacted(&mut self, seen: &mut Seen) {
-        if std::mem::take(&mut self.compacting) {
-            seen.status(AgentStatus::BusyEnded {
-                key: COMPACTION.to_owned(),
-            });
-        }
-    }
 }
 
 impl Observer for CodexObserver {
@@ -546,12 +392,4 @@ impl Observer for CodexObserver {
     fn checkpoint(&self) -> Option<Vec<u8>> {
         (self.ready || self.listens).then(|| kept::keep(self))
     }
-}
-
-fn compaction() -> AgentStatus {
-    AgentStatus::BusyStarted(Busy {
-        key: COMPACTION.to_owned(),
-        kind: BusyKind::Compaction,
-        what: "making the conversation shorter".to_owned(),
-    })
 }

@@ -118,11 +118,11 @@ fn command(what: &str, id: &str, thread: &str, turn: &str) -> String {
 
 /// Names of the tasks, for each roster among the facts.
 fn rosters(facts: &[Fact]) -> Vec<Vec<&str>> {
-    let roster = |fact| match fact {
-        &Fact::Roster(ref tasks) => Some(tasks.iter().map(|task| task.id.as_str()).collect()),
+    let all = facts.iter().filter_map(|fact| match fact {
+        Fact::Roster(tasks) => Some(tasks.iter().map(|task| task.id.as_str()).collect()),
         Fact::Status(_) | Fact::Output(_) => None,
-    };
-    facts.iter().filter_map(roster).collect()
+    });
+    all.collect()
 }
 
 /// Recorded transcripts of Codex 0.171, line by line.

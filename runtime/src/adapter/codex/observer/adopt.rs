@@ -10,7 +10,8 @@ use drowse_messages::AgentStatus;
 use super::super::super::wire::{Part, read, text};
 use super::super::super::{Seen, kept};
 use super::super::lines::{About, Listed, Turn as TurnPart, id};
-use super::{CodexObserver, compaction};
+use super::CodexObserver;
+use super::told::compaction;
 
 /// 1,000: far more requests than an observer can have numbered after its last checkpoint.
 const UNKNOWN_REQUESTS: u64 = 1_000;

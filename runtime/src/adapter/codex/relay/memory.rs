@@ -299,7 +299,7 @@ impl Names {
                 Some(replaced) => Pass::Instead(ended(replaced.into_bytes())),
                 None => Pass::AsIs,
             },
-            other => other,
+            Pass::Instead(_) | Pass::Swallowed | Pass::Answered(_) => pass,
         }
     }
 }
