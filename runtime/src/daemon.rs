@@ -259,7 +259,7 @@ impl DaemonBuilder {
         let program = with_descriptor_limit(program);
         // A daemon inside somebody's folder would keep it from being removed (D26).
         std::env::set_current_dir("/").map_err(system("leave the working folder"))?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = SqliteStore::open(&options.paths.state_dir, clock.clone())?;
         if let Some(warning) = store.warning() {
             tracing::error!("{warning}");

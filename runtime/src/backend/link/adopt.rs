@@ -155,6 +155,7 @@ impl Understood {
         let mut adopted = Adopted {
             incarnation: left.incarnation,
             running: left.running.clone(),
+            ages: None,
             in_flight: None,
             unknown: Vec::new(),
             tasks: None,
