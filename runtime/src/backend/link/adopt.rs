@@ -50,7 +50,9 @@ impl Taken {
         match Understood::from(shared, left, &*adapter, held) {
             Ok(understood) => Ok(understood.taken(keeper, left)),
             Err(why) => {
+                let identity = keeper.keeper();
                 keeper.end();
+                launch::collect(shared, identity, left.running.cgroup.clone());
                 Err(why)
             }
         }
