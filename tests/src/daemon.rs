@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
+use drowse::process::cgroup::place::Cgroups;
 use drowse_client::{Client, ListQuery};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -465,6 +466,15 @@ impl TestDaemon {
         }
     }
 
+    /// A cgroup whose keeper was killed waits for the next daemon on its state folder. None comes.
+    fn remove_cgroups(&self) {
+        if let Ok(cgroups) = Cgroups::look(&self.state_dir().display().to_string())
+            && let Err(error) = cgroups.end_leftovers(&[])
+        {
+            say(&format!("cgroups of the test are left: {error}"));
+        }
+    }
+
     fn dump(&self) {
         let log = self.log_text();
         let lines: Vec<&str> = log.lines().collect();
@@ -507,7 +517,9 @@ impl Drop for TestDaemon {
         self.end_daemons();
         let opened = self.opened.take();
         let left = || with_env_among(SESSION_VARIABLE, &opened);
-        if comes_true(END_CEILING, || left().is_empty()) {
+        let ended = comes_true(END_CEILING, || left().is_empty());
+        self.remove_cgroups();
+        if ended {
             return;
         }
         let left = left();
