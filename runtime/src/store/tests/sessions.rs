@@ -224,9 +224,9 @@ fn ages_stand_and_fall_with_their_processes() {
     saved.running = Some(running(4_000));
     let without = serde_json::to_string(&saved.running).unwrap();
     store.save(id(1), saved.clone());
-    let row = wait(store.ask(None::<String>, |conn| {
+    let row = wait(store.ask(0, |conn| {
         let sql = "SELECT running FROM sessions";
-        Ok(conn.query_row(sql, [], |row| row.get(0))?)
+        Ok(conn.query_row(sql, [], |row| row.get::<_, Option<String>>(0))?)
     }));
     assert_eq!(row, Ok(Some(without)));
     assert_eq!(wait(store.load(id(1))).unwrap().progress, saved);
