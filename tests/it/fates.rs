@@ -64,26 +64,25 @@ fn half_a_message_is_completed_by_the_next_daemon() {
 /// What a daemon leaves that dies within write(2): it said that it writes, and not that it is done.
 /// In the place of that daemon, because nobody can kill one at that moment on purpose.
 fn die_while_writing(daemon: &TestDaemon, id: &str, keeper: &ProcIdentity) {
-    let socket = daemon
-        .state_dir()
-        .join("keepers")
-        .join(format!("{id}-1.sock"));
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let folder = daemon.state_dir().join("keepers");
+    let socket = folder.join(format!("{id}-1.sock"));
+    let keeper = drowse_messages::ProcIdentity::new(keeper.pid, keeper.start_time);
+    let keeper = keeper.expect("it is a process");
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime of one thread needs nothing special");
     runtime.block_on(async {
-        let keeper = drowse_messages::ProcIdentity::new(keeper.pid, keeper.start_time);
-        let (mut link, held) = KeeperLink::take_over(keeper.unwrap(), &socket)
-            .await
-            .unwrap();
+        let taken = KeeperLink::take_over(keeper, &socket).await;
+        let (mut link, held) = taken.expect("its daemon is dead");
         let known = held.checkpoint.0;
-        let end = known.iter().position(|&byte| byte == b'\n').unwrap();
-        let about = str::from_utf8(&known[..end]).unwrap();
+        let end = known.iter().position(|&byte| byte == b'\n');
+        let (about, rest) = known.split_at(end.expect("it begins with a line"));
+        let about = String::from_utf8_lossy(about);
         let writing = about.replace("\"writing\":false", "\"writing\":true");
         assert_ne!(writing, about);
-        let known = [writing.as_bytes(), &known[end..]].concat();
-        link.send(ToKeeper::Checkpoint(Checkpoint(known)))
-            .await
-            .unwrap();
-        link.sent().await.unwrap();
+        let known = Checkpoint([writing.as_bytes(), rest].concat());
+        let sent = link.send(ToKeeper::Checkpoint(known)).await;
+        sent.expect("the keeper listens");
+        link.sent().await.expect("the keeper listens");
     });
 }
 
