@@ -22,9 +22,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
-    ActivityKind, Conversation, EndReport, HoldId, Incarnation, Limits, MessageId, MessageState,
-    MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState,
-    WallTime,
+    ActivityKind, Conversation, EndReport, HoldId, Incarnation, Lease, Limits, MessageId,
+    MessageState, MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId,
+    SessionState, WallTime,
 };
 
 use crate::effect::{BackendOrder, Effect, Input};
@@ -70,15 +70,6 @@ pub struct AgentTraits {
     pub can_resume: bool,
     /// The agent reports its background tasks.
     pub reports_tasks: bool,
-}
-
-/// A lease somebody took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Lease {
-    why: String,
-    owner: String,
-    since: MonoTime,
-    until: MonoTime,
 }
 
 /// What a session is besides its phase.
