@@ -47,7 +47,7 @@ pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, 
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, StartGranted, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster,
+    Launched, MessageQueued, SETTINGS_MAX, StartGranted, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster,
     TreeEmptied, TurnEnded, TurnOutcome, Wake,
 };
 pub use status::{
