@@ -3,7 +3,7 @@
 //! Fed by the observer with answers to requests. A conversation is resumed where the agent says
 //! that it can, else loaded, which has the agent say all of it again; what was set in it is set
 //! again. An agent that says no is asked for its list, because few say whether the conversation is
-//! gone or something else is wrong. Invariant: `CannotResume` only for a conversation that is
+//! gone or something else is wrong; some do not even say no, and load an empty one. Invariant: `CannotResume` only for a conversation that is
 //! known to be gone.
 
 use std::collections::VecDeque;
@@ -30,14 +30,13 @@ const PAGES_MAX: u32 = 32;
 /// 100 round trips: a replay of thousands of lines is over long before.
 const ROUNDS_MAX: u32 = 100;
 
-/// What agents say, in whatever form, of a conversation they do not have.
-const GONE: [&str; 6] = [
+/// What agents say of a conversation they do not have. Others name it and say "not found".
+const GONE: [&str; 5] = [
     "no previous sessions",
-    "not found",
-    "no such session",
-    "does not exist",
+    "session not found",
     "unknown session",
     "invalid session identifier",
+    "no rollout found",
 ];
 
 /// What the agent says that it can do.
@@ -73,6 +72,8 @@ pub(super) struct Handshake {
     pub(super) replays: bool,
     /// Something of it was said since the last round trip.
     pub(super) heard: bool,
+    /// Something of it was said at all.
+    pub(super) replayed: bool,
     rounds: u32,
     /// Settings to be set again.
     settings: VecDeque<Setting>,
@@ -85,6 +86,15 @@ pub(super) struct Handshake {
 struct Refused {
     code: i64,
     words: String,
+}
+
+impl Refused {
+    /// True when it can only mean that there is no such conversation.
+    fn is_of_a_lost(&self, native_id: &str) -> bool {
+        let words = self.words.to_lowercase();
+        let is_named = words.contains(&native_id.to_lowercase()) && words.contains("not found");
+        self.code == NOT_FOUND || is_named || GONE.iter().any(|gone| words.contains(gone))
+    }
 }
 
 fn refused(answer: &Message<'_>) -> Option<Refused> {
@@ -232,8 +242,7 @@ impl AcpObserver {
         if is_resume && no.code == METHOD_NOT_FOUND && self.can.load && !self.is_relayed(id) {
             return self.ask_for(seen, "session/load", Some(native_id));
         }
-        let words = no.words.to_lowercase();
-        if no.code == NOT_FOUND || GONE.iter().any(|gone| words.contains(gone)) {
+        if no.is_of_a_lost(native_id) {
             return self.cannot_resume(seen, &no.words);
         }
         if self.can.list && !self.is_relayed(id) {
@@ -321,7 +330,10 @@ impl AcpObserver {
         match next.and_then(|setting| settings::request(&id, &session, &setting)) {
             Some(line) => seen.write.push(line),
             None => {
-                self.handshake.replays = false;
+                let replays = std::mem::take(&mut self.handshake.replays);
+                if replays && !self.handshake.replayed {
+                    return self.cannot_resume(seen, "it opened an empty one");
+                }
                 self.ready(seen);
             }
         }

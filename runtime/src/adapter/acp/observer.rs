@@ -195,10 +195,10 @@ impl AcpObserver {
 
     fn update(&mut self, seen: &mut Seen, update: &Update<'_>) {
         match text(update.kind).as_deref() {
-            Some(
-                "user_message_chunk" | "agent_message_chunk" | "agent_thought_chunk" | "tool_call"
-                | "tool_call_update" | "plan",
-            ) if self.handshake.replays => self.handshake.heard = true,
+            Some(kind) if self.handshake.replays && is_said(kind) => {
+                self.handshake.heard = true;
+                self.handshake.replayed = true;
+            }
             Some("agent_message_chunk") => {
                 let content: Content<'_> = read(update.content).unwrap_or_default();
                 let words = text(content.text).unwrap_or_default();
@@ -264,6 +264,19 @@ impl AcpObserver {
         let known = self.conversation.as_ref();
         known.map_or("", |known| known.native_id.as_str())
     }
+}
+
+/// True for updates that are part of a conversation, and are all said again when it is loaded.
+pub(super) fn is_said(kind: &str) -> bool {
+    matches!(
+        kind,
+        "user_message_chunk"
+            | "agent_message_chunk"
+            | "agent_thought_chunk"
+            | "tool_call"
+            | "tool_call_update"
+            | "plan"
+    )
 }
 
 impl Observer for AcpObserver {

@@ -17,7 +17,8 @@ use super::super::rpc::{Dialect, Id, Kind, METHOD_NOT_FOUND, Message, Ours, Pend
 use super::super::wire::{Part, read, text};
 use super::super::{Pass, Relay};
 use super::handshake::Can;
-use super::lines::{Initialized, OfSession, Session};
+use super::lines::{Initialized, OfSession, Session, Update};
+use super::observer::is_said;
 use super::settings::{self, Setting, Settings};
 
 /// 16 conversations of one process: an editor has a few threads open. The oldest is forgotten.
@@ -91,6 +92,8 @@ pub(super) struct AcpRelay {
     /// Of the conversation that is being taken up.
     settings: Settings,
     heard: bool,
+    /// Something was said again at all.
+    replayed: bool,
     rounds: u32,
 }
 
@@ -202,6 +205,9 @@ impl AcpRelay {
                 self.settings = Settings::remembered(set.unwrap_or_default());
                 self.settings.came_up(&read(answer.result).unwrap_or_default());
                 if matches!(step, Step::Load(_)) {
+                    if self.settings.mode().is_none() && !self.replayed {
+                        return None;
+                    }
                     (self.rounds, self.heard) = (0, true);
                     self.next.push_front(Step::Round(at));
                 }
@@ -215,6 +221,9 @@ impl AcpRelay {
             Step::Round(at) => {
                 if self.heard && self.rounds < ROUNDS_MAX {
                     self.next.push_front(Step::Round(at));
+                } else if !self.replayed {
+                    // Some load an empty conversation in the place of one they have lost.
+                    return None;
                 }
             }
         }
@@ -229,6 +238,11 @@ impl AcpRelay {
     fn ask_next(&mut self) -> Option<Vec<u8>> {
         while let Some(step) = self.next.pop_front() {
             let id = self.ours.next_of(WHO);
+            let step = match step {
+                Step::Resume(at) if !self.can.resume => Step::Load(at),
+                step => step,
+            };
+            self.replayed &= !matches!(step, Step::Load(_));
             if let Some(line) = self.request(&id, &step) {
                 self.step = Some((id, step));
                 return Some(line);
@@ -251,7 +265,7 @@ impl AcpRelay {
                 let session = serde_json::value::to_raw_value(&kept.id).ok()?;
                 let mut params = kept.params.clone();
                 params.insert("sessionId".to_owned(), session);
-                let resumes = matches!(step, Step::Resume(_)) && self.can.resume;
+                let resumes = matches!(step, Step::Resume(_));
                 let method = if resumes { "session/resume" } else { "session/load" };
                 Some(Dialect::Tagged.request(id, method, &params))
             }
@@ -318,7 +332,11 @@ impl Relay for AcpRelay {
             Kind::Notification
                 if self.closed && message.method.as_deref() == Some("session/update") =>
             {
-                self.heard = true;
+                let params: OfSession<'_> = read(message.params).unwrap_or_default();
+                let update: Update<'_> = read(params.update).unwrap_or_default();
+                if text(update.kind).is_some_and(|kind| is_said(&kind)) {
+                    (self.heard, self.replayed) = (true, true);
+                }
                 Pass::Swallowed
             }
             Kind::Notification | Kind::Request(_) | Kind::Odd => Pass::AsIs,
