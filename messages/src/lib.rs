@@ -47,8 +47,8 @@ pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, 
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, SETTINGS_MAX, StartGranted, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster,
-    TreeEmptied, TurnEnded, TurnOutcome, Wake,
+    Launched, MessageQueued, SETTINGS_MAX, StartGranted, StatusChanged, Stop, StopHow, Suspend,
+    Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome, Wake,
 };
 pub use status::{
     AwakeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState, StateCount,

@@ -18,12 +18,8 @@ pub(crate) struct Adapters {
 impl Adapters {
     /// Those Drowse ships.
     pub(crate) fn shipped() -> Self {
-        let shipped: [Arc<dyn Adapter>; 4] = [
-            Arc::new(Acp),
-            Arc::new(Claude),
-            Arc::new(Pi),
-            Arc::new(Raw),
-        ];
+        let shipped: [Arc<dyn Adapter>; 4] =
+            [Arc::new(Acp), Arc::new(Claude), Arc::new(Pi), Arc::new(Raw)];
         let by_protocol = shipped
             .into_iter()
             .map(|adapter| (adapter.protocol(), adapter))

@@ -7,6 +7,7 @@
 //! makes it loud, or fatal where `DROWSE_REQUIRE_REAL_AGENTS=1`.
 //! Claude Code is proprietary: it is installed for the test that runs here and never passed on.
 
+mod acp;
 mod install;
 
 use std::fmt;
@@ -20,6 +21,8 @@ use tempfile::TempDir;
 use crate::mock_model::MockModel;
 use crate::wait::say_aloud;
 use install::Package;
+
+pub use acp::all_wanted;
 
 const CLAUDE: Package = Package {
     name: "claude",
@@ -63,6 +66,32 @@ pub enum Make {
     Claude,
     /// Pi.
     Pi,
+    /// Gemini CLI.
+    Gemini,
+    /// opencode.
+    OpenCode,
+    /// Qwen Code.
+    Qwen,
+    /// Claude Code behind the Agent Client Protocol.
+    ClaudeAgentAcp,
+    /// Codex behind the Agent Client Protocol.
+    CodexAcp,
+}
+
+impl Make {
+    /// The name that Drowse knows it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Pi => "pi",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
+            Self::Qwen => "qwen",
+            Self::ClaudeAgentAcp => "claude-agent-acp",
+            Self::CodexAcp => "codex-acp",
+        }
+    }
 }
 
 /// A real agent ready to be started, any number of times, on one home.
@@ -178,6 +207,9 @@ impl RealAgent {
                 "stdio",
             ],
             Make::Pi => &["--mode", "rpc"],
+            Make::Gemini | Make::Qwen => &["--acp"],
+            Make::OpenCode => &["acp"],
+            Make::ClaudeAgentAcp | Make::CodexAcp => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }
@@ -201,6 +233,9 @@ impl RealAgent {
                 "-e",
                 &extension,
             ],
+            Make::Gemini => &["--skip-trust"],
+            Make::Qwen => &["--auth-type", "openai"],
+            Make::OpenCode | Make::ClaudeAgentAcp | Make::CodexAcp => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }

@@ -69,9 +69,16 @@ pub(super) fn answer(mut reply: Reply<'_>, path: &str) -> Result<()> {
         let parts = json!([{ "functionCall": call }]);
         return event(&mut reply.exchange, parts, Some("STOP"));
     }
-    reply.pieces(|exchange, piece| event(exchange, json!([{ "text": piece }]), None))?;
-    // The end of a stream carries text; an empty one counts as a broken answer.
-    event(&mut reply.exchange, json!([{ "text": " " }]), Some("STOP"))
+    // The end of a stream carries text, so each piece waits for the one after it.
+    let mut last = String::new();
+    reply.pieces(|exchange, piece| {
+        let before = std::mem::replace(&mut last, piece.to_owned());
+        match before.as_str() {
+            "" => Ok(()),
+            before => event(exchange, json!([{ "text": before }]), None),
+        }
+    })?;
+    event(&mut reply.exchange, json!([{ "text": last }]), Some("STOP"))
 }
 
 fn whole(mut reply: Reply<'_>) -> Result<()> {

@@ -79,7 +79,10 @@ impl Asks {
 
     /// Writes a person's answer, once.
     pub(super) fn answer(&mut self, id: &str, answer: &Answer) -> Seen {
-        let asked = self.pending.iter().find(|(known, _)| known.to_string() == id);
+        let asked = self
+            .pending
+            .iter()
+            .find(|(known, _)| known.to_string() == id);
         let Some(asked) = asked.map(|(known, _)| known.clone()) else {
             return Seen::default();
         };
@@ -147,7 +150,9 @@ impl Asking {
 fn choice(option: &Asked<'_>) -> Option<Choice> {
     Some(Choice {
         // An id that was cut would choose nothing, so a long one is no choice.
-        id: text(option.option_id).filter(|id| id.len() <= DETAIL_BYTES_MAX)?.into_owned(),
+        id: text(option.option_id)
+            .filter(|id| id.len() <= DETAIL_BYTES_MAX)?
+            .into_owned(),
         name: one_line(&text(option.name).unwrap_or_default(), TITLE_CHARS_MAX),
         kind: one_line(&text(option.kind).unwrap_or_default(), TITLE_CHARS_MAX),
     })

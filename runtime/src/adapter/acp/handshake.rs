@@ -15,13 +15,13 @@ use super::super::Seen;
 use super::super::rpc::{Dialect, Id, METHOD_NOT_FOUND, Message};
 use super::super::text::{NOTICE_CHARS_MAX, TITLE_CHARS_MAX, one_line};
 use super::super::wire::{Part, number, read, text};
+use super::known;
 use super::lines::{
-    AUTH_REQUIRED, Begin, Capabilities, Info, Initialize, Initialized, List, Listed, NOT_FOUND, OfSession,
-    Session, SessionCapabilities, VERSION,
+    AUTH_REQUIRED, Begin, Capabilities, Info, Initialize, Initialized, List, Listed, NOT_FOUND,
+    OfSession, Session, SessionCapabilities, VERSION,
 };
 use super::observer::{AcpObserver, Call};
 use super::settings::{self, Setting, Settings};
-use super::known;
 
 /// 32 pages of conversations: hundreds of them; one that is not among the newest is said to be
 /// there, which is tried again and changes nothing.
@@ -101,7 +101,10 @@ fn refused(answer: &Message<'_>) -> Option<Refused> {
     let words = answer.failure()?;
     let failure: super::super::rpc::Failure<'_> = read(answer.error).unwrap_or_default();
     // Some say it only there.
-    let data = failure.data.map(|data| data.get()).filter(|data| *data != "null");
+    let data = failure
+        .data
+        .map(|data| data.get())
+        .filter(|data| *data != "null");
     let words = match data {
         Some(data) => format!("{words} {data}"),
         None => words.into_owned(),
@@ -164,7 +167,8 @@ impl AcpObserver {
             cwd: &self.cwd,
             mcp_servers: [],
         };
-        seen.write.push(Dialect::Tagged.request(&id, method, &begin));
+        seen.write
+            .push(Dialect::Tagged.request(&id, method, &begin));
     }
 
     /// `session/new` is answered.
@@ -285,7 +289,13 @@ impl AcpObserver {
     }
 
     /// A setting was set, or not.
-    pub(super) fn was_set(&mut self, seen: &mut Seen, id: &Id, setting: Setting, answer: &Message<'_>) {
+    pub(super) fn was_set(
+        &mut self,
+        seen: &mut Seen,
+        id: &Id,
+        setting: Setting,
+        answer: &Message<'_>,
+    ) {
         let is_ours = id.is_ours() && !self.is_relayed(id);
         match refused(answer) {
             None if self.handshake.ready => {

@@ -53,12 +53,14 @@ pub(super) fn agents() -> Vec<(Name, Vec<String>)> {
 pub(super) fn speaking(argv: &[String]) -> Vec<String> {
     let mut argv = argv.to_vec();
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let known = agent_of(None, &words)
-        .and_then(|agent| KNOWN.iter().find(|known| known.agent == agent));
+    let known =
+        agent_of(None, &words).and_then(|agent| KNOWN.iter().find(|known| known.agent == agent));
     let Some(speaks) = known.map(|known| known.speaks) else {
         return argv;
     };
-    let Some(first) = speaks.first().filter(|_| !words.iter().any(|it| speaks.contains(it)))
+    let Some(first) = speaks
+        .first()
+        .filter(|_| !words.iter().any(|it| speaks.contains(it)))
     else {
         return argv;
     };
@@ -97,7 +99,10 @@ mod tests {
             ("opencode --print-logs", "opencode acp --print-logs"),
             ("opencode acp --cwd /x", "opencode acp --cwd /x"),
             ("copilot --no-auto-update", "copilot --acp --no-auto-update"),
-            ("node --no-warnings /usr/bin/qwen -d", "node --no-warnings /usr/bin/qwen --acp -d"),
+            (
+                "node --no-warnings /usr/bin/qwen -d",
+                "node --no-warnings /usr/bin/qwen --acp -d",
+            ),
             ("claude-agent-acp", "claude-agent-acp"),
             ("my-agent --serve", "my-agent --serve"),
         ] {

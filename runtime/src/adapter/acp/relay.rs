@@ -120,7 +120,11 @@ impl AcpRelay {
     }
 
     fn asked(&mut self, id: Id, method: &str, params: Part<'_>) {
-        let own = || params.filter(|it| it.get().len() <= PARAMS_BYTES_MAX).map(ToOwned::to_owned);
+        let own = || {
+            params
+                .filter(|it| it.get().len() <= PARAMS_BYTES_MAX)
+                .map(ToOwned::to_owned)
+        };
         let fields = || own().and_then(|it| serde_json::from_str(it.get()).ok());
         let of: OfSession<'_> = read(params).unwrap_or_default();
         let session = text(of.session_id);
@@ -144,8 +148,9 @@ impl AcpRelay {
                 self.memory.sessions.retain(|kept| kept.id != id);
                 return;
             }
-            (method, Some(id)) => settings::requested(method, &of)
-                .map(|setting| Asked::Set(id.into_owned(), setting)),
+            (method, Some(id)) => {
+                settings::requested(method, &of).map(|setting| Asked::Set(id.into_owned(), setting))
+            }
             (_, None) => None,
         };
         if let Some(asked) = asked {
@@ -201,9 +206,14 @@ impl AcpRelay {
             // It stays shut: nothing is said to an agent that has forgotten what was said before.
             Step::Resume(_) | Step::Load(_) if failed => return None,
             Step::Resume(at) | Step::Load(at) => {
-                let set = self.memory.sessions.get(at).map(|kept| kept.settings.clone());
+                let set = self
+                    .memory
+                    .sessions
+                    .get(at)
+                    .map(|kept| kept.settings.clone());
                 self.settings = Settings::remembered(set.unwrap_or_default());
-                self.settings.came_up(&read(answer.result).unwrap_or_default());
+                self.settings
+                    .came_up(&read(answer.result).unwrap_or_default());
                 if matches!(step, Step::Load(_)) {
                     if self.settings.mode().is_none() && !self.replayed {
                         return None;
@@ -255,7 +265,11 @@ impl AcpRelay {
         let request = |method, params: &_| Dialect::Tagged.request(id, method, params);
         let of = |at: &usize| self.memory.sessions.get(*at);
         match step {
-            Step::Initialize => self.memory.initialize.as_ref().map(|it| request("initialize", it)),
+            Step::Initialize => self
+                .memory
+                .initialize
+                .as_ref()
+                .map(|it| request("initialize", it)),
             Step::Authenticate => {
                 let params = self.memory.authenticate.as_ref();
                 params.map(|params| request("authenticate", params))
@@ -266,7 +280,11 @@ impl AcpRelay {
                 let mut params = kept.params.clone();
                 params.insert("sessionId".to_owned(), session);
                 let resumes = matches!(step, Step::Resume(_));
-                let method = if resumes { "session/resume" } else { "session/load" };
+                let method = if resumes {
+                    "session/resume"
+                } else {
+                    "session/load"
+                };
                 Some(Dialect::Tagged.request(id, method, &params))
             }
             Step::Set(at, setting) => settings::request(id, &of(at)?.id, setting),
@@ -319,9 +337,9 @@ impl Relay for AcpRelay {
             return Pass::AsIs;
         };
         match message.kind() {
-            Kind::Answer(id) if self.step.as_ref().is_some_and(|(asked, _)| *asked == id) => {
-                self.reopened(&message).map_or(Pass::Swallowed, Pass::Answered)
-            }
+            Kind::Answer(id) if self.step.as_ref().is_some_and(|(asked, _)| *asked == id) => self
+                .reopened(&message)
+                .map_or(Pass::Swallowed, Pass::Answered),
             // To what the observer asked.
             Kind::Answer(id) if id.is_ours() => Pass::Swallowed,
             Kind::Answer(id) => {

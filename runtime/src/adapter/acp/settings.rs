@@ -84,11 +84,15 @@ impl Settings {
     /// What an update of the agent's changed by itself; true when that is to be remembered.
     pub(super) fn updated(&mut self, update: &Update<'_>) -> bool {
         let mut changed = false;
-        if let Some(mode) = text(update.mode_id) {
-            changed |= self.became(MODE.to_owned(), &mode);
-        }
-        for (key, value) in self.options(update.config_options) {
-            changed |= self.became(key, &value);
+        let mode = text(update.mode_id).map(|mode| (MODE.to_owned(), mode.into_owned()));
+        let options = self.options(update.config_options);
+        for (key, value) in mode.into_iter().chain(options) {
+            // An option that is offered from now on was set by nobody.
+            if self.now.contains_key(&key) {
+                changed |= self.became(key, &value);
+            } else {
+                put(&mut self.now, key, &value);
+            }
         }
         changed
     }

@@ -190,7 +190,10 @@ fn a_conversation_is_resumed_or_loaded() {
     let mut agent = Spoken::open(Some(&known(&[])));
     agent.answer("initialize", &able(&[]));
     let resume = agent.answer("session/resume", &json!({}));
-    assert_eq!(resume, json!({ "sessionId": "c1", "cwd": "/w", "mcpServers": [] }));
+    assert_eq!(
+        resume,
+        json!({ "sessionId": "c1", "cwd": "/w", "mcpServers": [] })
+    );
     assert_eq!(agent.told(), ["Ready"]);
 
     let mut agent = Spoken::open(Some(&known(&[])));
@@ -220,7 +223,11 @@ fn a_late_replay_is_swallowed() {
     assert_eq!(mode["modeId"], "plan", "which it is in");
     agent.chunk("three");
     agent.answer("session/set_mode", &json!({}));
-    assert_eq!(agent.told(), Vec::<String>::new(), "not ready: something was heard");
+    assert_eq!(
+        agent.told(),
+        Vec::<String>::new(),
+        "not ready: something was heard"
+    );
     agent.answer("session/set_mode", &json!({}));
     assert_eq!(agent.told(), ["Ready"]);
     agent.prompt("next");
@@ -247,7 +254,10 @@ fn an_empty_conversation_is_not_taken_for_the_lost_one() {
 #[test]
 fn a_young_conversation_is_reported() {
     let mut agent = Spoken::open(None);
-    agent.answer("initialize", &json!({ "agentInfo": { "name": "gemini-cli" } }));
+    agent.answer(
+        "initialize",
+        &json!({ "agentInfo": { "name": "gemini-cli" } }),
+    );
     agent.answer("session/new", &json!({ "sessionId": "c1" }));
     let young = agent.facts.iter().find_map(|fact| match fact {
         Fact::Status(AgentStatus::Young { settles_in }) => Some(*settles_in),
@@ -277,16 +287,28 @@ fn a_lost_conversation_is_told_from_trouble() {
     ] {
         let told = refused(code, words, None);
         assert!(told.starts_with("CannotResume"), "{told}");
-        assert!(told.contains("it was asked for conversation c1 in /w"), "{told}");
+        assert!(
+            told.contains("it was asked for conversation c1 in /w"),
+            "{told}"
+        );
     }
     for words in ["network unreachable", "API key not found"] {
         let told = refused(-32603, words, None);
-        assert!(told.starts_with("CannotStart") && told.contains("retry: true"), "{told}");
+        assert!(
+            told.starts_with("CannotStart") && told.contains("retry: true"),
+            "{told}"
+        );
         let there = json!({ "sessions": [{ "sessionId": "c0" }, { "sessionId": "c1" }] });
         let told = refused(-32603, words, Some(there));
-        assert!(told.starts_with("CannotStart") && told.contains(words), "{told}");
+        assert!(
+            told.starts_with("CannotStart") && told.contains(words),
+            "{told}"
+        );
         let told = refused(-32603, words, Some(json!({ "sessions": [] })));
-        assert!(told.starts_with("CannotResume") && told.contains(words), "{told}");
+        assert!(
+            told.starts_with("CannotResume") && told.contains(words),
+            "{told}"
+        );
     }
 }
 
@@ -296,8 +318,14 @@ fn a_list_is_read_to_its_end() {
     let mut agent = Spoken::open(Some(&known(&[])));
     agent.answer("initialize", &able(&[]));
     agent.refuse("session/resume", -32603, "Internal error");
-    agent.answer("session/list", &json!({ "sessions": [], "nextCursor": "2" }));
-    let page = agent.answer("session/list", &json!({ "sessions": [{ "sessionId": "c1" }] }));
+    agent.answer(
+        "session/list",
+        &json!({ "sessions": [], "nextCursor": "2" }),
+    );
+    let page = agent.answer(
+        "session/list",
+        &json!({ "sessions": [{ "sessionId": "c1" }] }),
+    );
     assert_eq!(page["cursor"], "2");
     assert!(agent.told()[0].starts_with("CannotStart"));
 }
@@ -307,7 +335,10 @@ fn a_list_is_read_to_its_end() {
 fn a_wanted_login_is_said() {
     let mut agent = Spoken::open(None);
     let methods = json!([{ "id": "oauth-personal" }, { "id": "api-key" }]);
-    agent.answer("initialize", &json!({ "protocolVersion": 1, "authMethods": methods }));
+    agent.answer(
+        "initialize",
+        &json!({ "protocolVersion": 1, "authMethods": methods }),
+    );
     agent.refuse("session/new", -32000, "Authentication required");
     let told = agent.told();
     assert!(told[0].contains("oauth-personal, api-key"), "{told:?}");
@@ -327,11 +358,15 @@ fn what_is_set_is_remembered() {
     agent.updates(json!({ "sessionUpdate": "current_mode_update", "currentModeId": "plan" }));
     let options = json!([{ "id": "effort", "currentValue": "high" }]);
     agent.updates(json!({ "sessionUpdate": "config_option_update", "configOptions": options }));
-    let host = r#">{"id":7,"method":"session/set_model","params":{"sessionId":"c1","modelId":"m2"}}"#;
+    let host =
+        r#">{"id":7,"method":"session/set_model","params":{"sessionId":"c1","modelId":"m2"}}"#;
     let facts = feed(&mut *agent.observer, &[host, r#"{"id":7,"result":{}}"#]);
     agent.facts.extend(facts);
     let set = &agent.conversation().expect("it was told").settings;
-    let set: Vec<_> = set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let set: Vec<_> = set
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     assert_eq!(set, ["mode=plan", "model=m2", "option:effort=\"high\""]);
 }
 
@@ -339,7 +374,11 @@ fn what_is_set_is_remembered() {
 /// runs in a wider one.
 #[test]
 fn what_was_set_is_set_again() {
-    let set = [("mode", "plan"), ("model", "m2"), ("option:effort", "\"high\"")];
+    let set = [
+        ("mode", "plan"),
+        ("model", "m2"),
+        ("option:effort", "\"high\""),
+    ];
     let resumed = json!({ "modes": { "currentModeId": "yolo" },
         "models": { "currentModelId": "m2" },
         "configOptions": [{ "id": "effort", "currentValue": "low" }] });
@@ -351,7 +390,10 @@ fn what_was_set_is_set_again() {
     };
     let mut agent = wake();
     let option = agent.answer("session/set_config_option", &json!({}));
-    assert_eq!(option, json!({ "sessionId": "c1", "configId": "effort", "value": "high" }));
+    assert_eq!(
+        option,
+        json!({ "sessionId": "c1", "configId": "effort", "value": "high" })
+    );
     let mode = agent.answer("session/set_mode", &json!({}));
     assert_eq!(mode, json!({ "sessionId": "c1", "modeId": "plan" }));
     assert_eq!(agent.told(), ["Ready"]);
@@ -362,7 +404,10 @@ fn what_was_set_is_set_again() {
     agent.refuse("session/set_mode", -32602, "no such mode");
     let told = agent.told();
     assert!(told[0].starts_with("Notice"), "{told:?}");
-    assert!(told[1].starts_with("CannotStart") && told[1].contains("plan"), "{told:?}");
+    assert!(
+        told[1].starts_with("CannotStart") && told[1].contains("plan"),
+        "{told:?}"
+    );
     assert_eq!(told.len(), 2);
 }
 
@@ -384,7 +429,10 @@ fn the_answer_to_a_prompt_is_the_end() {
     assert_eq!(ends_with(stop("end_turn")), said(TurnOutcome::Completed));
     assert_eq!(ends_with(stop("max_tokens")), said(TurnOutcome::Completed));
     assert_eq!(ends_with(stop("cancelled")), said(TurnOutcome::Interrupted));
-    assert!(matches!(ends_with(stop("refusal")).0, TurnOutcome::Failed { .. }));
+    assert!(matches!(
+        ends_with(stop("refusal")).0,
+        TurnOutcome::Failed { .. }
+    ));
     agent.prompt("hi");
     agent.refuse("session/prompt", 429, "quota");
     let error = "quota".to_owned();
@@ -435,12 +483,17 @@ fn work_without_a_prompt_is_a_turn() {
         agent.updates(ends);
         agent.facts.clear();
         agent.answer("session/prompt", &json!({ "stopReason": "end_turn" }));
-        assert_eq!(agent.outcomes().len(), 1, "with a prompt its answer is the end");
+        assert_eq!(
+            agent.outcomes().len(),
+            1,
+            "with a prompt its answer is the end"
+        );
     }
 }
 
 fn ask(agent: &mut Spoken, id: u32, kinds: &[&str]) -> String {
-    let option = |kind: &&str| json!({ "optionId": format!("{kind}!"), "name": kind, "kind": kind });
+    let option =
+        |kind: &&str| json!({ "optionId": format!("{kind}!"), "name": kind, "kind": kind });
     let options: Vec<_> = kinds.iter().map(option).collect();
     let params = json!({ "sessionId": "c1", "options": options,
         "toolCall": { "toolCallId": "t", "title": "rm -rf x" } });
@@ -491,18 +544,26 @@ fn permissions_are_answered() {
 fn questions_do_not_outlive_their_turn() {
     let mut agent = Spoken::new(able(&[]));
     agent.prompt("hi");
-    let ids: Vec<_> = (0..4).map(|id| ask(&mut agent, id, &["allow_once"])).collect();
+    let ids: Vec<_> = (0..4)
+        .map(|id| ask(&mut agent, id, &["allow_once"]))
+        .collect();
     assert_eq!(ids, ["0", "1", "2", "3"]);
     agent.facts.clear();
     agent.says(&json!({ "method": "$/cancel_request", "params": { "requestId": 0 } }));
     let host = r#">{"id":1,"result":{"outcome":{"outcome":"cancelled"}}}"#;
     let facts = feed(&mut *agent.observer, &[host]);
     agent.facts.extend(facts);
-    assert_eq!(agent.told(), [r#"Settled { id: "0" }"#, r#"Settled { id: "1" }"#]);
+    assert_eq!(
+        agent.told(),
+        [r#"Settled { id: "0" }"#, r#"Settled { id: "1" }"#]
+    );
     let seen = agent.observer.interrupt();
     agent.take(seen);
     assert_eq!(agent.answers[0]["method"], "session/cancel");
-    assert_eq!(agent.answers[1]["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(
+        agent.answers[1]["result"]["outcome"]["outcome"],
+        "cancelled"
+    );
     assert_eq!(agent.answers.len(), 3);
     assert_eq!(agent.told().len(), 2);
     ask(&mut agent, 9, &["allow_once"]);
@@ -515,10 +576,17 @@ fn questions_do_not_outlive_their_turn() {
 #[test]
 fn requests_of_the_agent_are_refused() {
     let mut agent = Spoken::new(able(&[]));
-    for method in ["fs/read_text_file", "terminal/create", "craft/drainMidTurnQueue"] {
+    for method in [
+        "fs/read_text_file",
+        "terminal/create",
+        "craft/drainMidTurnQueue",
+    ] {
         agent.says(&json!({ "id": "a", "method": method, "params": {} }));
         let answer = agent.answers.pop().expect("it is answered");
-        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("a"), &json!(-32601)));
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&json!("a"), &json!(-32601))
+        );
     }
 }
 
@@ -586,7 +654,9 @@ fn remembered() -> Vec<u8> {
 fn a_relay_says_the_handshake_again() {
     let mut relay = Relayed(Acp.relay(Some(&remembered())).expect("it has one"));
     let first = relay.0.reopen();
-    let [first] = &first[..] else { panic!("one thing at a time") };
+    let [first] = &first[..] else {
+        panic!("one thing at a time")
+    };
     assert!(!relay.0.is_open());
     let asked: Value = serde_json::from_slice(first).expect("it is JSON");
     assert_eq!(asked["method"], "initialize");
@@ -595,7 +665,10 @@ fn a_relay_says_the_handshake_again() {
     assert_eq!(asked["params"]["methodId"], "key");
     let asked = relay.next(&asked, &json!({})).expect("a conversation");
     let params = json!({ "sessionId": "c1", "cwd": "/w", "mcpServers": [{ "name": "s" }] });
-    assert_eq!((&asked["method"], &asked["params"]), (&json!("session/resume"), &params));
+    assert_eq!(
+        (&asked["method"], &asked["params"]),
+        (&json!("session/resume"), &params)
+    );
     let update = json!({ "method": "session/update", "params": {} });
     assert_eq!(relay.agent(&update), Pass::Swallowed);
     let modes = json!({ "modes": { "currentModeId": "yolo" } });
@@ -605,7 +678,11 @@ fn a_relay_says_the_handshake_again() {
     assert!(relay.0.is_open());
     assert_eq!(relay.agent(&update), Pass::AsIs);
     let answer = json!({ "id": "drowse-4", "result": {} });
-    assert_eq!(relay.agent(&answer), Pass::Swallowed, "the observer asked that");
+    assert_eq!(
+        relay.agent(&answer),
+        Pass::Swallowed,
+        "the observer asked that"
+    );
 }
 
 /// A replay is swallowed to its end, and one that is not taken up keeps the host's lines back.
