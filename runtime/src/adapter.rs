@@ -16,6 +16,7 @@ mod claude;
 #[cfg(test)]
 mod golden;
 mod kept;
+mod mcp;
 mod names;
 #[cfg(test)]
 mod noise;
@@ -29,6 +30,7 @@ mod wire;
 
 pub use acp::Acp;
 pub use claude::Claude;
+pub use mcp::Mcp;
 pub(crate) use names::agent_of;
 pub use pi::Pi;
 pub use raw::Raw;
