@@ -47,8 +47,9 @@ fn released_and_woken(test: &str, agent: Agent) {
     cli.open(NAME, &[]);
     let mut watch = cli.watch(NAME).with_ceiling(WAKE_CEILING);
     assert_eq!(say(cli, "MOCK:say one"), "SAID one (user turns seen: 1)");
-    let started =
-        "MOCK:bash sleep 1001 >/dev/null 2>&1 & setsid sleep 1002 >/dev/null 2>&1 & echo started";
+    // Some shells hang up on what they leave behind before it could detach.
+    let started = "MOCK:bash nohup sleep 1001 >/dev/null 2>&1 & \
+        (setsid sleep 1002 >/dev/null 2>&1 &); sleep 0.3; echo started";
     let said = say(cli, started);
     assert!(said.contains("started"), "{said}");
     let tree = Tree::of(cli);
@@ -118,7 +119,10 @@ fn interrupted_and_killed(test: &str, agent: Agent) {
         (&outcome["state"], &outcome["text"]),
         (&"failed".into(), &"interrupted".into())
     );
-    say(cli, "MOCK:bash sleep 1001 >/dev/null 2>&1 & echo started");
+    say(
+        cli,
+        "MOCK:bash nohup sleep 1001 >/dev/null 2>&1 & sleep 0.3; echo started",
+    );
     assert_eq!(cli.agent(NAME), agent, "the same process went on");
 
     let mut saying = cli.saying(NAME, "MOCK:slow 60");

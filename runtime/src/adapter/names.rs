@@ -119,7 +119,7 @@ pub(crate) fn agent_of(program: Option<&str>, argv: &[&str]) -> Option<&'static 
 fn base(path: &str) -> &str {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let name = path.rsplit('/').next().unwrap_or(path);
-    let suffixes = [".js", ".mjs", ".cjs", ".ts", ".py", ".sh"];
+    let suffixes = [".js", ".mjs", ".cjs", ".ts", ".py", ".sh", ".exe"];
     suffixes
         .iter()
         .find_map(|suffix| name.strip_suffix(suffix))
@@ -161,7 +161,7 @@ mod tests {
     /// Row 147: what the real agents' processes look like.
     #[test]
     fn agents_are_known_by_program_and_script() {
-        let cases: [(Option<&str>, &[&str], &str); 15] = [
+        let cases: [(Option<&str>, &[&str], &str); 18] = [
             (None, &["claude", "-p", "--verbose"], "claude"),
             (
                 Some("/home/me/.local/share/claude/versions/2.1.332"),
@@ -209,6 +209,31 @@ mod tests {
             (None, &["bun", "run", "/usr/bin/qwen", "--acp"], "qwen"),
             (None, &["opencode", "acp"], "opencode"),
             (None, &["copilot", "--acp"], "copilot"),
+            // npm puts the program of opencode there under this name, on Linux as well.
+            (
+                Some("/n/node_modules/opencode-ai/bin/opencode.exe"),
+                &["/n/node_modules/opencode-ai/bin/opencode.exe", "acp"],
+                "opencode",
+            ),
+            (
+                NODE,
+                &[
+                    "node",
+                    "/n/node_modules/@qwen-code/qwen-code/cli.js",
+                    "--acp",
+                ],
+                "qwen",
+            ),
+            (
+                NODE,
+                &[
+                    "node",
+                    "--max-old-space-size=12052",
+                    "/n/node_modules/@google/gemini-cli/bundle/gemini.js",
+                    "--acp",
+                ],
+                "gemini",
+            ),
             (
                 NODE,
                 &["node", "/usr/bin/claude-agent-acp"],
