@@ -76,6 +76,8 @@ pub enum Make {
     ClaudeAgentAcp,
     /// Codex behind the Agent Client Protocol.
     CodexAcp,
+    /// An MCP server of ours.
+    McpServer,
 }
 
 impl Make {
@@ -90,6 +92,7 @@ impl Make {
             Self::Qwen => "qwen",
             Self::ClaudeAgentAcp => "claude-agent-acp",
             Self::CodexAcp => "codex-acp",
+            Self::McpServer => "stubborn",
         }
     }
 }
@@ -153,6 +156,26 @@ impl RealAgent {
         Ok(agent)
     }
 
+    /// An MCP server that goes on after its stdin ended, configured as one that keeps nothing, or
+    /// not. Its tool `where` tells its pid.
+    ///
+    /// # Errors
+    /// [`Missing`] when there is no Node to run it.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn mcp_server(stateless: bool) -> Result<Self, Missing> {
+        let node = install::on_path("node")?;
+        let mut agent = Self::new(Make::McpServer, vec![text(&node)]);
+        let script = agent.home().join("mcp_server.js");
+        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
+        agent.program.push(text(&script));
+        agent.set("MCP_LOG", &text(&agent.mcp_log()));
+        agent.set("DROWSE_AGENTS__STUBBORN__PROTOCOL", "mcp");
+        agent.set("DROWSE_AGENTS__STUBBORN__STATELESS", &stateless.to_string());
+        Ok(agent)
+    }
+
     fn new(make: Make, program: Vec<String>) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("drowse-agent-")
@@ -209,7 +232,7 @@ impl RealAgent {
             Make::Pi => &["--mode", "rpc"],
             Make::Gemini | Make::Qwen => &["--acp"],
             Make::OpenCode => &["acp"],
-            Make::ClaudeAgentAcp | Make::CodexAcp => &[],
+            Make::ClaudeAgentAcp | Make::CodexAcp | Make::McpServer => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }
@@ -235,7 +258,7 @@ impl RealAgent {
             ],
             Make::Gemini => &["--skip-trust"],
             Make::Qwen => &["--auth-type", "openai"],
-            Make::OpenCode | Make::ClaudeAgentAcp | Make::CodexAcp => &[],
+            Make::OpenCode | Make::ClaudeAgentAcp | Make::CodexAcp | Make::McpServer => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }

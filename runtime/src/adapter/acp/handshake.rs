@@ -133,7 +133,7 @@ impl AcpObserver {
         let methods = read::<Vec<Info<'_>>>(said.auth_methods).unwrap_or_default();
         let names = methods.iter().filter_map(|method| text(method.id));
         self.logins = one_line(&names.collect::<Vec<_>>().join(", "), NOTICE_CHARS_MAX);
-        if !id.is_ours() || self.is_relayed(id) {
+        if !id.is_ours() || self.listens {
             return;
         }
         match number(said.protocol_version) {
@@ -225,7 +225,7 @@ impl AcpObserver {
         let session: Session<'_> = read(answer.result).unwrap_or_default();
         self.settings.came_up(&session);
         // One that a host loads may be spoken to at once: its replay is over with the first prompt.
-        if !id.is_ours() || self.is_relayed(id) {
+        if !id.is_ours() || self.listens {
             return self.ready(seen);
         }
         self.handshake.settings = self.settings.missing().into();
@@ -243,13 +243,17 @@ impl AcpObserver {
         };
         // Some offer what they do not have.
         let is_resume = matches!(call, Call::Resume(_));
-        if is_resume && no.code == METHOD_NOT_FOUND && self.can.load && !self.is_relayed(id) {
-            return self.ask_for(seen, "session/load", Some(native_id));
+        if is_resume && no.code == METHOD_NOT_FOUND && self.can.load {
+            // A relay does it by itself.
+            if !self.listens {
+                self.ask_for(seen, "session/load", Some(native_id));
+            }
+            return;
         }
         if no.is_of_a_lost(native_id) {
             return self.cannot_resume(seen, &no.words);
         }
-        if self.can.list && !self.is_relayed(id) {
+        if self.can.list && !self.listens {
             self.handshake.refused.clone_from(&no.words);
             return self.list(seen, None);
         }
@@ -267,7 +271,7 @@ impl AcpObserver {
 
     /// A page of the agent's list: a conversation that is not in it is gone.
     pub(super) fn listed(&mut self, seen: &mut Seen, id: &Id, answer: &Message<'_>) {
-        if self.handshake.ready || !id.is_ours() || self.is_relayed(id) {
+        if self.handshake.ready || !id.is_ours() || self.listens {
             return;
         }
         let words = std::mem::take(&mut self.handshake.refused);
@@ -296,7 +300,7 @@ impl AcpObserver {
         setting: Setting,
         answer: &Message<'_>,
     ) {
-        let is_ours = id.is_ours() && !self.is_relayed(id);
+        let is_ours = id.is_ours() && !self.listens;
         match refused(answer) {
             None if self.handshake.ready => {
                 if self.settings.became(setting.0, &setting.1) {
@@ -383,10 +387,5 @@ impl AcpObserver {
         } else {
             &self.agent
         }
-    }
-
-    /// True for what a relay asked, which does the rest itself.
-    fn is_relayed(&self, id: &Id) -> bool {
-        matches!(id, Id::Text(text) if text.starts_with(super::relay::IDS))
     }
 }

@@ -45,6 +45,8 @@ pub(super) enum Call {
 #[serde(default)]
 pub(super) struct AcpObserver {
     pub(super) cwd: String,
+    /// A host speaks with the agent.
+    pub(super) listens: bool,
     pub(super) handshake: Handshake,
     /// The agent's name for itself, and the ways to log in that it knows.
     pub(super) agent: String,
@@ -284,6 +286,11 @@ impl Observer for AcpObserver {
         Seen::writing(self.initialize())
     }
 
+    fn listen(&mut self) -> Seen {
+        self.listens = true;
+        Seen::default()
+    }
+
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
         let mut seen = Seen::default();
         // A request that is not known must be refused, so every method is looked at.
@@ -292,6 +299,10 @@ impl Observer for AcpObserver {
                 Direction::In => self.written(&mut seen, &message),
                 Direction::Out => self.said(&mut seen, &message),
             }
+        }
+        if self.listens {
+            // What the agent asks, the host answers.
+            seen.write.clear();
         }
         seen
     }
@@ -335,6 +346,6 @@ impl Observer for AcpObserver {
     }
 
     fn checkpoint(&self) -> Option<Vec<u8>> {
-        self.handshake.ready.then(|| kept::keep(self))
+        (self.handshake.ready || self.listens).then(|| kept::keep(self))
     }
 }

@@ -33,9 +33,6 @@ const ROUNDS_MAX: u32 = 100;
 /// Whose requests these are.
 const WHO: &str = "relay";
 
-/// What their ids begin with.
-pub(super) const IDS: &str = "drowse-relay-";
-
 /// What outlives the process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

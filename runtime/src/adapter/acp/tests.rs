@@ -590,6 +590,46 @@ fn requests_of_the_agent_are_refused() {
     }
 }
 
+/// A host that has the agent answers it, and shakes hands: nothing is written beside it, and what
+/// was heard so far can be gone on with at any time.
+#[test]
+fn beside_a_host_nothing_is_written() {
+    let mut observer = Acp.observe(None, "");
+    assert_eq!(observer.listen(), Seen::default());
+    let lines = [
+        (
+            Direction::In,
+            r#"{"id":0,"method":"initialize","params":{}}"#,
+        ),
+        (
+            Direction::Out,
+            r#"{"id":0,"result":{"agentCapabilities":{"loadSession":true}}}"#,
+        ),
+        (
+            Direction::In,
+            r#"{"id":1,"method":"session/new","params":{}}"#,
+        ),
+        (Direction::Out, r#"{"id":1,"result":{"sessionId":"c1"}}"#),
+        (
+            Direction::Out,
+            r#"{"id":0,"method":"fs/read_text_file","params":{}}"#,
+        ),
+    ];
+    for (direction, line) in lines {
+        assert!(
+            observer
+                .observe(direction, line.as_bytes())
+                .write
+                .is_empty()
+        );
+        let checkpoint = observer.checkpoint().expect("at any time");
+        let (next, _) = Acp
+            .adopt(&checkpoint, drowse_messages::WallTime(0))
+            .expect("it listens too");
+        observer = next;
+    }
+}
+
 /// A conversation is closed where that is offered.
 #[test]
 fn goodbye_is_said_where_it_is_understood() {
@@ -683,6 +723,22 @@ fn a_relay_says_the_handshake_again() {
         Pass::Swallowed,
         "the observer asked that"
     );
+}
+
+/// D24: a conversation that the relay does not get back is told by the observer beside it.
+#[test]
+fn a_lost_conversation_of_a_host_is_told() {
+    for (code, told) in [(-32002, "CannotResume"), (-32603, "CannotStart")] {
+        let mut observer = Acp.observe(Some(&known(&[])), "");
+        observer.listen();
+        let params = json!({ "sessionId": "c1" });
+        let asked = json!({ "id": "drowse-relay-1", "method": "session/load", "params": params });
+        observer.observe(Direction::In, asked.to_string().as_bytes());
+        let error = json!({ "code": code, "message": "no" });
+        let answer = json!({ "id": "drowse-relay-1", "error": error });
+        let seen = observer.observe(Direction::Out, answer.to_string().as_bytes());
+        assert!(shown(&seen.facts[0]).starts_with(told), "{seen:?}");
+    }
 }
 
 /// A replay is swallowed to its end, and one that is not taken up keeps the host's lines back.

@@ -33,6 +33,8 @@ enum Call {
 #[serde(default)]
 pub(super) struct McpObserver {
     ready: bool,
+    /// A host speaks with the server.
+    listens: bool,
     calls: Pending<Call>,
     ours: Ours,
     #[serde(skip)]
@@ -40,14 +42,15 @@ pub(super) struct McpObserver {
 }
 
 impl McpObserver {
-    /// What `checkpoint` holds, restated; none if that server was not ready yet.
+    /// What `checkpoint` holds, restated; none if that server was not ready yet, and
+    /// nobody else greets it.
     pub(super) fn adopt(checkpoint: &[u8]) -> Option<(Self, Seen)> {
         let mut this: Self = kept::restore(checkpoint)?;
-        if !this.ready {
+        if !this.ready && !this.listens {
             return None;
         }
         let mut seen = Seen::default();
-        seen.status(conversation());
+        seen.status_if(this.ready, conversation());
         seen.status_if(this.works(), AgentStatus::TurnStarted);
         this.ours.skip(UNKNOWN_REQUESTS);
         Some((this, seen))
@@ -168,6 +171,11 @@ impl Observer for McpObserver {
         Seen::writing(Dialect::Tagged.request(&id, "initialize", &Initialize::ours()))
     }
 
+    fn listen(&mut self) -> Seen {
+        self.listens = true;
+        Seen::default()
+    }
+
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
         let mut seen = Seen::default();
         if let Some(message) = self.notices.message(&mut seen, line, |_| true) {
@@ -175,6 +183,10 @@ impl Observer for McpObserver {
                 Direction::In => self.written(&mut seen, &message),
                 Direction::Out => self.said(&mut seen, &message),
             }
+        }
+        if self.listens {
+            // What the server asks, the host answers.
+            seen.write.clear();
         }
         seen
     }
@@ -220,6 +232,6 @@ impl Observer for McpObserver {
     }
 
     fn checkpoint(&self) -> Option<Vec<u8>> {
-        self.ready.then(|| kept::keep(self))
+        (self.ready || self.listens).then(|| kept::keep(self))
     }
 }

@@ -12,10 +12,11 @@ use super::AcpObserver;
 const UNKNOWN_REQUESTS: u64 = 1_000;
 
 impl AcpObserver {
-    /// What `checkpoint` holds, restated; none if that agent was not ready yet.
+    /// What `checkpoint` holds, restated; none if that agent was not ready yet, and
+    /// nobody else shakes hands with it.
     pub(in super::super) fn adopt(checkpoint: &[u8]) -> Option<(Self, Seen)> {
         let mut this: Self = kept::restore(checkpoint)?;
-        if !this.handshake.ready {
+        if !this.handshake.ready && !this.listens {
             return None;
         }
         let mut seen = Seen::default();
