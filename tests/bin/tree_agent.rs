@@ -11,6 +11,7 @@
 //! | `times N[..]` | the script N times |
 //! | `setsid`, `subreaper`, `stop` | the system call; `stop` is SIGSTOP to itself |
 //! | `ignore` | ignores HUP, INT and TERM |
+//! | `forget` | ignores CHLD: the kernel collects its children |
 //! | `onterm[..]` | sleeps until SIGTERM, runs the script, ends |
 //! | `thread[..]` | the script on another thread, and goes on |
 //! | `leaderless[..]` | the script on another thread, while the first thread ends |
@@ -196,6 +197,9 @@ fn act_by_system_call(word: &str, inner: &str) {
                 for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
                     libc::signal(signal, libc::SIG_IGN);
                 }
+            }
+            "forget" => {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
             }
             "onterm" => {
                 let mut wanted = std::mem::zeroed();
