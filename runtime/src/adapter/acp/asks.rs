@@ -4,19 +4,22 @@
 //! agent waits for each without a limit; nothing of what is asked outlives the turn it was asked in.
 
 use drowse_messages::{AgentStatus, Answer, Ask, AskKind};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::Seen;
 use super::super::rpc::{Dialect, Id, Pending};
-use super::super::text::{DETAIL_BYTES_MAX, TITLE_CHARS_MAX, block, one_line};
+use super::super::text::{DETAIL_BYTES_MAX, TITLE_CHARS_MAX, block, cut, one_line};
 use super::super::wire::{Part, read, text};
 use super::lines::{Asked, OfSession, Outcome, Permission};
 
-/// 64: an agent asks one thing at a time; more is a bug, and each is kept in memory.
-const ASKS_MAX: usize = 64;
+/// 16: an agent asks one thing at a time, or a few; more is a bug, and each is written down.
+const ASKS_MAX: usize = 16;
 
-/// 32: a person chooses among a handful.
-const OPTIONS_MAX: usize = 32;
+/// 2 KiB of a request are written down, so that all of them fit into a checkpoint.
+const KEPT_BYTES_MAX: usize = 2 * 1024;
+
+/// 16: a person chooses among a handful.
+const OPTIONS_MAX: usize = 16;
 
 /// What is being asked now, by request id.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -27,6 +30,7 @@ pub(super) struct Asks {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Asking {
+    #[serde(serialize_with = "kept")]
     ask: Ask,
     options: Vec<Choice>,
 }
@@ -116,6 +120,15 @@ impl Asks {
     }
 }
 
+fn kept<S: Serializer>(ask: &Ask, to: S) -> Result<S::Ok, S::Error> {
+    let detail = cut(&ask.detail, KEPT_BYTES_MAX).to_owned();
+    let short = Ask {
+        detail,
+        ..ask.clone()
+    };
+    short.serialize(to)
+}
+
 impl Choice {
     fn allows(&self) -> bool {
         self.kind.starts_with("allow")
@@ -151,7 +164,7 @@ fn choice(option: &Asked<'_>) -> Option<Choice> {
     Some(Choice {
         // An id that was cut would choose nothing, so a long one is no choice.
         id: text(option.option_id)
-            .filter(|id| id.len() <= DETAIL_BYTES_MAX)?
+            .filter(|id| id.len() <= TITLE_CHARS_MAX)?
             .into_owned(),
         name: one_line(&text(option.name).unwrap_or_default(), TITLE_CHARS_MAX),
         kind: one_line(&text(option.kind).unwrap_or_default(), TITLE_CHARS_MAX),

@@ -25,7 +25,7 @@ use super::turn::{Turn, failed, outcome};
 mod adopt;
 
 /// 512 bytes: ids of conversations are UUIDs or shorter.
-const ID_BYTES_MAX: usize = 512;
+pub(super) const ID_BYTES_MAX: usize = 512;
 
 /// A request to the agent that was written and not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

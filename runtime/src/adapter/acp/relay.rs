@@ -18,7 +18,7 @@ use super::super::wire::{Part, read, text};
 use super::super::{Pass, Relay};
 use super::handshake::Can;
 use super::lines::{Initialized, OfSession, Session, Update};
-use super::observer::is_said;
+use super::observer::{ID_BYTES_MAX, is_said};
 use super::settings::{self, Setting, Settings};
 
 /// 16 conversations of one process: an editor has a few threads open. The oldest is forgotten.
@@ -167,7 +167,8 @@ impl AcpRelay {
             Asked::Authenticate(params) => self.memory.authenticate = Some(params),
             Asked::New(params) => {
                 let session: Session<'_> = read(answer.result).unwrap_or_default();
-                if let Some(id) = text(session.session_id) {
+                let id = text(session.session_id).filter(|id| id.len() <= ID_BYTES_MAX);
+                if let Some(id) = id {
                     self.keep(Kept {
                         id: id.into_owned(),
                         params,

@@ -73,7 +73,8 @@ impl Settings {
                 continue;
             };
             let key = format!("{OPTION}{id}");
-            if text(option.category).as_deref() == Some(MODE) && self.guards.len() < SETTINGS_MAX {
+            let guards = text(option.category).as_deref() == Some(MODE);
+            if guards && self.guards.len() < SETTINGS_MAX && key.len() <= VALUE_BYTES_MAX {
                 self.guards.insert(key.clone());
             }
             all.push((key, value.get().to_owned()));
@@ -142,7 +143,7 @@ fn put(map: &mut BTreeMap<String, String>, key: String, value: &str) {
 
 /// The setting that a request sets, by its method.
 pub(super) fn requested(method: &str, params: &OfSession<'_>) -> Option<Setting> {
-    match method {
+    let setting = match method {
         "session/set_mode" => Some((MODE.to_owned(), text(params.mode_id)?.into_owned())),
         "session/set_model" => Some((MODEL.to_owned(), text(params.model_id)?.into_owned())),
         "session/set_config_option" => {
@@ -150,7 +151,8 @@ pub(super) fn requested(method: &str, params: &OfSession<'_>) -> Option<Setting>
             Some((key, params.value?.get().to_owned()))
         }
         _ => None,
-    }
+    };
+    setting.filter(|(key, value)| key.len() + value.len() <= VALUE_BYTES_MAX)
 }
 
 /// The request that sets it; `None` for one that no request sets.

@@ -4,7 +4,7 @@
 //! themselves that they work. Invariant: an end is reported as an answer only for a prompt.
 
 use drowse_messages::{TurnEnded, TurnOutcome};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::text::{ANSWER_BYTES_MAX, cut, one_line};
 
@@ -14,6 +14,10 @@ const ERROR_BYTES_MAX: usize = 4 * 1024;
 /// 100: an id of a message.
 const ID_CHARS_MAX: usize = 100;
 
+/// 64 KiB of a text are written down, so that a checkpoint stays small: the end of a longer one is
+/// heard by whoever goes on.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
 /// See the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -21,6 +25,7 @@ pub(super) struct Turn {
     /// It says that it works, without a prompt.
     works: bool,
     /// The text it says now: the last one is the answer.
+    #[serde(serialize_with = "kept")]
     said: String,
     /// The message that the text belongs to, where the agent names them.
     message: String,
@@ -78,6 +83,10 @@ impl Turn {
             answers,
         }
     }
+}
+
+fn kept<S: Serializer>(said: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(cut(said, KEPT_BYTES_MAX))
 }
 
 /// How a turn went, by the agent's word for why it stopped; and what is worth telling of it.

@@ -24,6 +24,9 @@ const SUBSCRIPTIONS_MAX: usize = 256;
 /// what may be remembered.
 const PARAMS_BYTES_MAX: usize = 2 * 1024;
 
+/// 64 KiB: what a host can do, and who it is. A longer greeting is not remembered.
+const GREETING_BYTES_MAX: usize = 64 * 1024;
+
 /// Whose requests these are.
 const WHO: &str = "relay";
 
@@ -71,7 +74,10 @@ impl McpRelay {
             return;
         };
         match method {
-            "initialize" => self.memory.initialize = Some(own),
+            "initialize" => {
+                let fits = own.get().len() <= GREETING_BYTES_MAX;
+                self.memory.initialize = fits.then_some(own);
+            }
             "resources/unsubscribe" => drop(self.memory.subscriptions.remove(&*uri)),
             SET_LEVEL | SUBSCRIBE if own.get().len() <= PARAMS_BYTES_MAX => {
                 let what = if method == SUBSCRIBE { &*uri } else { "" };
