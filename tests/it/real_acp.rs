@@ -91,7 +91,7 @@ fn permission_holds(test: &str, agent: Agent) {
             saying.is_silent_for(idle_after() * 3),
             "nothing happens to it"
         );
-        let ask = ask["id"].as_str().unwrap();
+        let ask = ask["id"].as_str().expect("it has an id");
         cli.client(async |client| client.answer(NAME, ask, answer).await);
         saying.wait_for("the answer", is_final);
         assert_eq!(gate.exists(), is_done);

@@ -161,7 +161,7 @@ mod tests {
     /// Row 147: what the real agents' processes look like.
     #[test]
     fn agents_are_known_by_program_and_script() {
-        let cases: [(Option<&str>, &[&str], &str); 18] = [
+        let cases: [(Option<&str>, &[&str], &str); 15] = [
             (None, &["claude", "-p", "--verbose"], "claude"),
             (
                 Some("/home/me/.local/share/claude/versions/2.1.332"),
@@ -209,6 +209,22 @@ mod tests {
             (None, &["bun", "run", "/usr/bin/qwen", "--acp"], "qwen"),
             (None, &["opencode", "acp"], "opencode"),
             (None, &["copilot", "--acp"], "copilot"),
+            (
+                NODE,
+                &["node", "/usr/bin/claude-agent-acp"],
+                "claude-agent-acp",
+            ),
+            (NODE, &["node", "/usr/bin/codex-acp"], "codex-acp"),
+        ];
+        for (program, argv, agent) in cases {
+            assert_eq!(agent_of(program, argv), Some(agent), "{argv:?}");
+        }
+    }
+
+    /// Row 147: and as npm installs those that speak ACP.
+    #[test]
+    fn agents_of_npm_are_known_by_their_packages() {
+        let cases: [(Option<&str>, &[&str], &str); 3] = [
             // npm puts the program of opencode there under this name, on Linux as well.
             (
                 Some("/n/node_modules/opencode-ai/bin/opencode.exe"),
@@ -234,12 +250,6 @@ mod tests {
                 ],
                 "gemini",
             ),
-            (
-                NODE,
-                &["node", "/usr/bin/claude-agent-acp"],
-                "claude-agent-acp",
-            ),
-            (NODE, &["node", "/usr/bin/codex-acp"], "codex-acp"),
         ];
         for (program, argv, agent) in cases {
             assert_eq!(agent_of(program, argv), Some(agent), "{argv:?}");

@@ -212,10 +212,8 @@ impl AcpObserver {
             }
             Some("tool_call") => self.turn.interrupt_text(),
             Some("current_mode_update" | "config_option_update") => {
-                if self.handshake.ready {
-                    if self.settings.updated(update) {
-                        self.remember(seen);
-                    }
+                if self.handshake.ready && self.settings.updated(update) {
+                    self.remember(seen);
                 }
             }
             // The second version of the protocol.

@@ -244,12 +244,13 @@ impl AcpRelay {
 
     /// The next request of ours.
     fn ask_next(&mut self) -> Option<Vec<u8>> {
-        while let Some(step) = self.next.pop_front() {
+        while let Some(mut step) = self.next.pop_front() {
             let id = self.ours.next_of(WHO);
-            let step = match step {
-                Step::Resume(at) if !self.can.resume => Step::Load(at),
-                step => step,
-            };
+            if let Step::Resume(at) = step
+                && !self.can.resume
+            {
+                step = Step::Load(at);
+            }
             self.replayed &= !matches!(step, Step::Load(_));
             if let Some(line) = self.request(&id, &step) {
                 self.step = Some((id, step));
