@@ -20,7 +20,7 @@ use super::lines::{
     AUTH_REQUIRED, Begin, Capabilities, Info, Initialize, Initialized, List, Listed, NOT_FOUND,
     OfSession, Session, SessionCapabilities, VERSION,
 };
-use super::observer::{AcpObserver, Call};
+use super::observer::{AcpObserver, Call, ID_BYTES_MAX};
 use super::settings::{self, Setting, Settings};
 
 /// 32 pages of conversations: hundreds of them; one that is not among the newest is said to be
@@ -185,7 +185,8 @@ impl AcpObserver {
             return self.cannot_start(seen, &doing, &no.words, no.code != AUTH_REQUIRED);
         }
         let session: Session<'_> = read(answer.result).unwrap_or_default();
-        let Some(native_id) = text(session.session_id) else {
+        let native_id = text(session.session_id).filter(|id| id.len() <= ID_BYTES_MAX);
+        let Some(native_id) = native_id else {
             return;
         };
         self.settings = Settings::default();
@@ -195,7 +196,8 @@ impl AcpObserver {
             ..Conversation::default()
         };
         self.conversation = Some(conversation.clone());
-        seen.status(AgentStatus::Conversation(conversation));
+        seen.status(AgentStatus::Conversation(conversation.clone()));
+        self.opened(seen, &conversation.native_id, false);
         if let Some(settles_in) = known::settles_in(&self.agent) {
             seen.status(AgentStatus::Young { settles_in });
         }
@@ -222,6 +224,7 @@ impl AcpObserver {
             self.conversation = Some(conversation.clone());
             seen.status(AgentStatus::Conversation(conversation));
         }
+        self.opened(seen, native_id, true);
         let session: Session<'_> = read(answer.result).unwrap_or_default();
         self.settings.came_up(&session);
         // One that a host loads may be spoken to at once: its replay is over with the first prompt.

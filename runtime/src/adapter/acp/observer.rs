@@ -6,6 +6,8 @@
 //! agent, whoever wrote it, so a host's own requests are understood like those of Drowse.
 //! Invariant: every request of the agent's is refused or asked of a person; none is left alone.
 
+use std::collections::BTreeMap;
+
 use drowse_messages::{AgentStatus, Answer, Conversation, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +29,9 @@ mod adopt;
 /// 512 bytes: ids of conversations are UUIDs or shorter.
 pub(super) const ID_BYTES_MAX: usize = 512;
 
+/// 64 conversations in one process; of more, the first by id are not looked at.
+const OPEN_MAX: usize = 64;
+
 /// A request to the agent that was written and not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -36,7 +41,7 @@ pub(super) enum Call {
     Load(String),
     Resume(String),
     List,
-    Prompt,
+    Prompt(String),
     Set(Setting),
 }
 
@@ -53,6 +58,9 @@ pub(super) struct AcpObserver {
     pub(super) logins: String,
     pub(super) can: Can,
     pub(super) conversation: Option<Conversation>,
+    /// What the agent has open, by id; true once a turn of it was acknowledged. A host may have
+    /// several conversations in one process, and the process is given up for all of them at once.
+    open: BTreeMap<String, bool>,
     pub(super) settings: Settings,
     calls: Pending<Call>,
     pub(super) ours: Ours,
@@ -66,9 +74,14 @@ pub(super) struct AcpObserver {
 impl AcpObserver {
     pub(super) fn new(conversation: Option<&Conversation>, cwd: &str) -> Self {
         let set = conversation.map(|known| known.settings.clone());
+        let resumable = conversation.filter(|known| known.resumable);
         Self {
             cwd: cwd.to_owned(),
             conversation: conversation.cloned(),
+            open: resumable
+                .map(|known| (known.native_id.clone(), true))
+                .into_iter()
+                .collect(),
             settings: Settings::remembered(set.unwrap_or_default()),
             ..Self::default()
         }
@@ -88,7 +101,11 @@ impl AcpObserver {
         };
         let call = match method {
             "initialize" => Call::Initialize,
-            "session/new" => Call::New,
+            "session/new" | "session/fork" => Call::New,
+            "session/close" | "session/delete" if !id.is_ours() => {
+                self.open.remove(&session());
+                return self.refresh(seen);
+            }
             "session/load" => {
                 self.handshake.replays = true;
                 Call::Load(session())
@@ -100,7 +117,7 @@ impl AcpObserver {
                 self.notices.reset();
                 self.turn.begin();
                 seen.status(AgentStatus::TurnStarted);
-                Call::Prompt
+                Call::Prompt(session())
             }
             method => match settings::requested(method, &params) {
                 Some(setting) => Call::Set(setting),
@@ -148,12 +165,12 @@ impl AcpObserver {
             Call::New => self.began(seen, id, answer),
             Call::Load(_) | Call::Resume(_) => self.took_up(seen, id, &call, answer),
             Call::List => self.listed(seen, id, answer),
-            Call::Prompt => self.prompt_answered(seen, answer),
+            Call::Prompt(session) => self.prompt_answered(seen, &session, answer),
             Call::Set(setting) => self.was_set(seen, id, setting, answer),
         }
     }
 
-    fn prompt_answered(&mut self, seen: &mut Seen, answer: &Message<'_>) {
+    fn prompt_answered(&mut self, seen: &mut Seen, session: &str, answer: &Message<'_>) {
         let outcome = match answer.failure() {
             Some(error) => failed(&error),
             None => {
@@ -162,7 +179,11 @@ impl AcpObserver {
                 if let Some(told) = told {
                     self.notices.tell(seen, &told);
                 }
-                self.acknowledged(seen);
+                // The agent has written it down, if it ever does.
+                if let Some(acknowledged) = self.open.get_mut(session) {
+                    *acknowledged = true;
+                }
+                self.refresh(seen);
                 outcome
             }
         };
@@ -173,13 +194,23 @@ impl AcpObserver {
         }
     }
 
-    /// A turn went by without an error: the agent has written it down, if it ever does.
-    fn acknowledged(&mut self, seen: &mut Seen) {
+    /// The agent has a conversation open.
+    pub(super) fn opened(&mut self, seen: &mut Seen, native_id: &str, acknowledged: bool) {
+        if self.open.len() >= OPEN_MAX {
+            self.open.pop_first();
+        }
+        self.open.insert(native_id.to_owned(), acknowledged);
+        self.refresh(seen);
+    }
+
+    /// Another process could go on once everything that is open can be taken up again.
+    fn refresh(&mut self, seen: &mut Seen) {
         let keeps = self.can.resume || self.can.load;
+        let resumable = keeps && !self.open.is_empty() && self.open.values().all(|it| *it);
         if let Some(known) = &mut self.conversation
-            && keeps
-            && !std::mem::replace(&mut known.resumable, true)
+            && known.resumable != resumable
         {
+            known.resumable = resumable;
             seen.status(AgentStatus::Conversation(known.clone()));
         }
     }
@@ -192,7 +223,8 @@ impl AcpObserver {
     }
 
     fn is_prompted(&self) -> bool {
-        self.calls.iter().any(|(_, call)| *call == Call::Prompt)
+        let is_prompt = |call: &Call| matches!(call, Call::Prompt(_));
+        self.calls.iter().any(|(_, call)| is_prompt(call))
     }
 
     fn update(&mut self, seen: &mut Seen, update: &Update<'_>) {

@@ -131,7 +131,12 @@ impl AcpRelay {
                 return;
             }
             ("authenticate", _) => own().map(Asked::Authenticate),
-            ("session/new", _) => fields().map(Asked::New),
+            ("session/new" | "session/fork", _) => {
+                fields().map(|mut params: BTreeMap<String, Box<RawValue>>| {
+                    params.remove("sessionId");
+                    Asked::New(params)
+                })
+            }
             ("session/load" | "session/resume", Some(id)) => fields().map(|params| {
                 let id = id.into_owned();
                 let known = self.session(&id).map(|kept| kept.settings.clone());

@@ -485,7 +485,6 @@ fn work_without_a_prompt_is_a_turn() {
         agent.prompt("hi");
         agent.updates(begins);
         agent.updates(ends);
-        agent.facts.clear();
         agent.answer("session/prompt", &json!({ "stopReason": "end_turn" }));
         assert_eq!(
             agent.outcomes().len(),
@@ -632,6 +631,38 @@ fn beside_a_host_nothing_is_written() {
             .expect("it listens too");
         observer = next;
     }
+}
+
+/// A host has several conversations in one process: it can be given up once each of them has a
+/// turn that was acknowledged.
+#[test]
+fn a_process_is_given_up_for_all_its_conversations() {
+    let mut agent = Spoken::new(able(&[]));
+    let mut hear = |line: &str| {
+        let facts = feed(&mut *agent.observer, &[line]);
+        let of = |fact: &Fact| {
+            let Fact::Status(AgentStatus::Conversation(it)) = fact else {
+                return None;
+            };
+            Some((it.native_id.clone(), it.resumable))
+        };
+        facts.iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let known = |id: &str, resumable| [(id.to_owned(), resumable)];
+    hear(r#">{"id":1,"method":"session/prompt","params":{"sessionId":"c1"}}"#);
+    assert_eq!(
+        hear(r#"{"id":1,"result":{"stopReason":"end_turn"}}"#),
+        known("c1", true)
+    );
+    hear(r#">{"id":2,"method":"session/new","params":{}}"#);
+    assert_eq!(
+        hear(r#"{"id":2,"result":{"sessionId":"c2"}}"#),
+        known("c2", false)
+    );
+    hear(r#">{"id":3,"method":"session/prompt","params":{"sessionId":"c1"}}"#);
+    assert!(hear(r#"{"id":3,"result":{"stopReason":"end_turn"}}"#).is_empty());
+    let close = r#">{"id":4,"method":"session/close","params":{"sessionId":"c2"}}"#;
+    assert_eq!(hear(close), known("c2", true));
 }
 
 /// A conversation is closed where that is offered.
