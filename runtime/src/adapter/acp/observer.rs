@@ -203,10 +203,14 @@ impl AcpObserver {
         self.refresh(seen);
     }
 
-    /// Another process could go on once everything that is open can be taken up again.
+    /// Another process could go on once everything that is open can be taken up again. When nothing
+    /// is, the last one was closed, and what was known of it holds.
     fn refresh(&mut self, seen: &mut Seen) {
+        if self.open.is_empty() {
+            return;
+        }
         let keeps = self.can.resume || self.can.load;
-        let resumable = keeps && !self.open.is_empty() && self.open.values().all(|it| *it);
+        let resumable = keeps && self.open.values().all(|it| *it);
         if let Some(known) = &mut self.conversation
             && known.resumable != resumable
         {
