@@ -15,7 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use drowse::adapter::{Adapter, Claude, Codex, Direction, Observer, Pass, Pi, Raw, Relay, Seen};
+use drowse::adapter::{
+    Acp, Adapter, Claude, Codex, Direction, Mcp, Observer, Pass, Pi, Raw, Relay, Seen,
+};
 use drowse_messages::{Answer, WallTime};
 use drowse_tests::golden::{self, GoldenLine};
 use drowse_tests::rng::Rng;
@@ -30,6 +32,16 @@ const LINES_MAX: u64 = 400;
 const CHECKPOINT_BYTES_MAX: usize = 256 * 1024;
 /// What a relay may leave.
 const MEMORY_BYTES_MAX: usize = 1024 * 1024;
+
+#[test]
+fn acp_survives_anything() {
+    fuzz(&Acp);
+}
+
+#[test]
+fn mcp_survives_anything() {
+    fuzz(&Mcp);
+}
 
 #[test]
 fn claude_survives_anything() {

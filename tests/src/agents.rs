@@ -7,6 +7,7 @@
 //! makes it loud, or fatal where `DROWSE_REQUIRE_REAL_AGENTS=1`.
 //! Claude Code is proprietary: it is installed for the test that runs here and never passed on.
 
+mod acp;
 mod install;
 
 use std::fmt;
@@ -20,6 +21,8 @@ use tempfile::TempDir;
 use crate::mock_model::MockModel;
 use crate::wait::say_aloud;
 use install::Package;
+
+pub use acp::all_wanted;
 
 const CLAUDE: Package = Package {
     name: "claude",
@@ -73,6 +76,36 @@ pub enum Make {
     Codex,
     /// Pi.
     Pi,
+    /// Gemini CLI.
+    Gemini,
+    /// opencode.
+    OpenCode,
+    /// Qwen Code.
+    Qwen,
+    /// Claude Code behind the Agent Client Protocol.
+    ClaudeAgentAcp,
+    /// Codex behind the Agent Client Protocol.
+    CodexAcp,
+    /// An MCP server of ours.
+    McpServer,
+}
+
+impl Make {
+    /// The name that Drowse knows it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Pi => "pi",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
+            Self::Qwen => "qwen",
+            Self::ClaudeAgentAcp => "claude-agent-acp",
+            Self::CodexAcp => "codex-acp",
+            Self::McpServer => "stubborn",
+        }
+    }
 }
 
 /// A real agent ready to be started, any number of times, on one home.
@@ -178,6 +211,26 @@ env = {{ MCP_LOG = {log:?} }}
         Ok(agent)
     }
 
+    /// An MCP server that goes on after its stdin ended, configured as one that keeps nothing, or
+    /// not. Its tool `where` tells its pid.
+    ///
+    /// # Errors
+    /// [`Missing`] when there is no Node to run it.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn mcp_server(stateless: bool) -> Result<Self, Missing> {
+        let node = install::on_path("node")?;
+        let mut agent = Self::new(Make::McpServer, vec![text(&node)]);
+        let script = agent.home().join("mcp_server.js");
+        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
+        agent.program.push(text(&script));
+        agent.set("MCP_LOG", &text(&agent.mcp_log()));
+        agent.set("DROWSE_AGENTS__STUBBORN__PROTOCOL", "mcp");
+        agent.set("DROWSE_AGENTS__STUBBORN__STATELESS", &stateless.to_string());
+        Ok(agent)
+    }
+
     fn new(make: Make, program: Vec<String>) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("drowse-agent-")
@@ -233,6 +286,9 @@ env = {{ MCP_LOG = {log:?} }}
             ],
             Make::Codex => &["app-server"],
             Make::Pi => &["--mode", "rpc"],
+            Make::Gemini | Make::Qwen => &["--acp"],
+            Make::OpenCode => &["acp"],
+            Make::ClaudeAgentAcp | Make::CodexAcp | Make::McpServer => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }
@@ -258,6 +314,9 @@ env = {{ MCP_LOG = {log:?} }}
                 "-e",
                 &extension,
             ],
+            Make::Gemini => &["--skip-trust"],
+            Make::Qwen => &["--auth-type", "openai"],
+            Make::OpenCode | Make::ClaudeAgentAcp | Make::CodexAcp | Make::McpServer => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }
