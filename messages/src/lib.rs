@@ -50,8 +50,8 @@ pub use saved::{
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, StartGranted, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster,
-    TreeEmptied, TurnEnded, TurnOutcome, Wake,
+    Launched, MessageQueued, SETTINGS_MAX, StartGranted, StatusChanged, Stop, StopHow, Suspend,
+    Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome, Wake,
 };
 pub use status::{
     AwakeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState, StateCount,
