@@ -5,9 +5,9 @@
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_acp`, `real_claude`, `real_codex`, `real_mcp`, `real_pi`: Drowse with the real
-//! agents, by its command line. `real_codex_relay`: a relay between a host and the real agent,
-//! without Drowse around it. Modules
+//! claim. `real_acp`, `real_claude`, `real_codex`, `real_mcp`, `real_pi`: Drowse with the real agents,
+//! by its command line. `real_codex_relay`: a relay between a host and the real agent, without Drowse
+//! around it. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
 mod apart;

@@ -167,6 +167,26 @@ impl RealAgent {
         Ok(agent)
     }
 
+    /// An MCP server that goes on after its stdin ended, configured as one that keeps nothing, or
+    /// not. Its tool `where` tells its pid.
+    ///
+    /// # Errors
+    /// [`Missing`] when there is no Node to run it.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn mcp_server(stateless: bool) -> Result<Self, Missing> {
+        let node = install::on_path("node")?;
+        let mut agent = Self::new(Make::McpServer, vec![text(&node)]);
+        let script = agent.home().join("mcp_server.js");
+        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
+        agent.program.push(text(&script));
+        agent.set("MCP_LOG", &text(&agent.mcp_log()));
+        agent.set("DROWSE_AGENTS__STUBBORN__PROTOCOL", "mcp");
+        agent.set("DROWSE_AGENTS__STUBBORN__STATELESS", &stateless.to_string());
+        Ok(agent)
+    }
+
     /// Codex, talking to `model`, with an MCP server (`mcp__stubborn/where`) that goes on after its
     /// stdin has ended; it may do as it likes.
     ///
@@ -208,26 +228,6 @@ env = {{ MCP_LOG = {log:?} }}
         let folder = agent.home().join(".codex");
         fs::create_dir_all(&folder).expect("the temporary folder can be written");
         fs::write(folder.join("config.toml"), config).expect("the temporary folder can be written");
-        Ok(agent)
-    }
-
-    /// An MCP server that goes on after its stdin ended, configured as one that keeps nothing, or
-    /// not. Its tool `where` tells its pid.
-    ///
-    /// # Errors
-    /// [`Missing`] when there is no Node to run it.
-    ///
-    /// # Panics
-    /// When no temporary folder can be written.
-    pub fn mcp_server(stateless: bool) -> Result<Self, Missing> {
-        let node = install::on_path("node")?;
-        let mut agent = Self::new(Make::McpServer, vec![text(&node)]);
-        let script = agent.home().join("mcp_server.js");
-        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
-        agent.program.push(text(&script));
-        agent.set("MCP_LOG", &text(&agent.mcp_log()));
-        agent.set("DROWSE_AGENTS__STUBBORN__PROTOCOL", "mcp");
-        agent.set("DROWSE_AGENTS__STUBBORN__STATELESS", &stateless.to_string());
         Ok(agent)
     }
 

@@ -245,10 +245,10 @@ fn route(request: &Request, exchange: Exchange<'_>, shared: &Shared) -> std::io:
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let items = if path.starts_with("/v1/messages") {
         anthropic::items(&body)
-    } else if path == "/v1/responses" {
-        openai_responses::items(&body)
     } else if gemini::is_path(path) {
         gemini::items(&body)
+    } else if path == "/v1/responses" {
+        openai_responses::items(&body)
     } else {
         openai_chat::items(&body)
     };
@@ -270,8 +270,8 @@ fn route(request: &Request, exchange: Exchange<'_>, shared: &Shared) -> std::io:
         ("POST", "/v1/messages/count_tokens") => reply.json(200, &json!({ "input_tokens": 10 })),
         ("POST", "/v1/messages") => anthropic::answer(reply),
         ("POST", "/v1/chat/completions") => openai_chat::answer(reply),
-        ("POST", "/v1/responses") => openai_responses::answer(reply),
         ("POST", path) if gemini::is_path(path) => gemini::answer(reply, path),
+        ("POST", "/v1/responses") => openai_responses::answer(reply),
         ("GET", "/v1/models") => {
             let model = json!({ "id": "mock-model", "object": "model" });
             reply.json(200, &json!({ "object": "list", "data": [model] }))
