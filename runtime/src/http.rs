@@ -150,6 +150,7 @@ pub fn serve(
     let access = tcp.as_ref().map(|tcp| TcpAccess {
         address: tcp.address,
         token: tcp.token.clone(),
+        read_token: tcp.read_token.clone(),
     });
     let on = socket.path().display().to_string();
     let unix = socket

@@ -1,14 +1,16 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
 //! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`: one promise each, kept by the real daemon with
+//! `cgroup`, `config`, `status`, `cli`, `attach`, `wait`, `orphans`, `pi`: one promise each, kept by the real daemon with
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules
-//! whose names begin with `real_` need agents that are downloaded.
+//! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line.
+//! `real_openapi`: the API against its own document, by Schemathesis. Modules whose names begin
+//! with `real_` need programs that are downloaded.
 
 mod apart;
+mod attach;
 mod cgroup;
 mod cli;
 mod config;
@@ -28,6 +30,7 @@ mod pipes;
 mod process;
 mod real;
 mod real_claude;
+mod real_openapi;
 mod real_pi;
 mod real_wire;
 mod reasons;
@@ -38,4 +41,5 @@ mod strangers;
 mod takeover;
 mod teardown;
 mod tidy;
+mod wait;
 mod wake;

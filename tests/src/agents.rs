@@ -7,7 +7,7 @@
 //! makes it loud, or fatal where `DROWSE_REQUIRE_REAL_AGENTS=1`.
 //! Claude Code is proprietary: it is installed for the test that runs here and never passed on.
 
-mod install;
+pub(crate) mod install;
 
 use std::fmt;
 use std::fs;

@@ -348,7 +348,7 @@ fn document() -> Value {
             "securitySchemes": {
                 "token": {
                     "type": "http", "scheme": "bearer",
-                    "description": "The text of the file `token` in the state folder.",
+                    "description": "The text of the file `token` in the state folder; for GET alone that of `token-read` will do.",
                 },
             },
         },

@@ -95,7 +95,7 @@ impl Screen {
     pub(super) fn aside(&mut self, text: &str, console: &mut Console<'_>) -> io::Result<()> {
         self.end_line(console)?;
         for line in text.lines() {
-            self.ink(&format!("drowse: {line}"), Ink::Dim, console)?;
+            self.ink(format!("drowse: {line}").trim_end(), Ink::Dim, console)?;
         }
         console.err.flush()
     }
@@ -311,7 +311,7 @@ impl Screen {
             // Nothing printed yet, or its beginning: the rest goes on from there.
             Some(rest) => self.piece(rest, console)?,
             None => {
-                self.aside("pieces of this answer went by; the whole of it:", console)?;
+                self.aside("pieces of this answer went by; it is kept as:", console)?;
                 self.piece(whole, console)?;
             }
         }

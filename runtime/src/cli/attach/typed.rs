@@ -3,7 +3,7 @@
 //! Fed by stdin, read on a thread of its own because a read from a terminal cannot be given up; it
 //! ends with the process, which does not wait for it. The terminal keeps its own line editing: no
 //! mode of it is changed, so nothing has to be put back when the command is killed. Invariants:
-//! lines are taken in order and at most one waits; what is read is bounded.
+//! lines are taken in order; what is read and what waits is bounded.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,6 +17,10 @@ const TEXT_BYTES_MAX: usize = 10 << 20;
 
 /// 20 ms: a terminal has the next line of a paste at once, and nobody types one that fast.
 const PASTE_GAP_MS: i64 = 20;
+
+/// 64 texts may be typed ahead, while there is no daemon: they are read at once, because lines that
+/// had to wait would look like a paste. What comes through a pipe waits in it.
+const TYPED_AHEAD_MAX: usize = 64;
 
 /// 64 KiB at a time: more than a terminal's line can be.
 const PIECE_BYTES: usize = 64 << 10;
@@ -32,8 +36,7 @@ pub(super) enum Entry {
 
 /// The lines of stdin; `None` of the receiver: it has ended.
 pub(super) fn listen(terminal: bool) -> mpsc::Receiver<Entry> {
-    // 1: what is not taken yet stays where it was typed.
-    let (sender, receiver) = mpsc::channel(1);
+    let (sender, receiver) = mpsc::channel(if terminal { TYPED_AHEAD_MAX } else { 1 });
     std::thread::spawn(move || {
         let stdin = io::stdin();
         // Unbuffered, so that what poll says of the descriptor is all there is.
