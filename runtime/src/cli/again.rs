@@ -36,11 +36,16 @@ pub(crate) async fn followed_on(
     within(FOLLOWED_MAX, ask).await
 }
 
-/// The same request of the next daemon, for verbs that stay; it must be one that can be repeated.
-pub(crate) async fn of_any_next_daemon<T>(
+/// Asks, and asks the next daemon when this one ends meanwhile. Only for what can be asked twice.
+pub(crate) async fn of_either_daemon<T>(
     ask: impl AsyncFn() -> Result<T, ClientError>,
-) -> Option<T> {
-    within(FOLLOWED_MAX, ask).await
+) -> Result<T, ClientError> {
+    match ask().await {
+        Err(error) if matches!(error.code(), None | Some("draining")) => {
+            within(FOLLOWED_MAX, ask).await.ok_or(error)
+        }
+        answer => answer,
+    }
 }
 
 async fn within<T>(limit: Duration, ask: impl AsyncFn() -> Result<T, ClientError>) -> Option<T> {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use drowse_client::{Client, ClientError, EventStream, EventsQuery};
+use drowse_client::{Client, EventStream, EventsQuery};
 use drowse_messages::{Event, MessageId, MessageState, SessionEvent, SessionReport, SessionState};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ mod screen;
 mod typed;
 
 use crate::chain::chain;
-use crate::cli::again::{followed_on, of_any_next_daemon};
+use crate::cli::again::{followed_on, of_either_daemon};
 use crate::cli::ask::Asking;
 use crate::cli::console::Console;
 use crate::cli::failure::Failure;
@@ -46,7 +46,7 @@ pub(crate) async fn run(
         after: None,
     };
     let events = client.events(&query).await?;
-    let report = client.session(id).await?;
+    let report = of_either_daemon(async || client.session(id).await).await?;
     let person = console.can_ask;
     let session = report.id.to_string();
     let mut attached = Attached {
@@ -151,7 +151,8 @@ impl Attached<'_> {
         let (name, agent) = (&self.name, &report.agent);
         let head = format!("attached to {name} ({agent} in {place}); /help says what can be typed");
         self.screen.aside(&head, console)?;
-        let past = self.client.messages(&self.session, PAST_MESSAGES).await?;
+        let past = async || self.client.messages(&self.session, PAST_MESSAGES).await;
+        let past = of_either_daemon(past).await?;
         let mut running = None;
         for message in &past {
             self.screen.past(message, console)?;
@@ -263,6 +264,10 @@ impl Attached<'_> {
             self.screen.aside("attached again", console)?;
         }
         (self.status, self.status_due) = (None, true);
+        if self.caught_up.is_none() {
+            // The stream ended before it began, so there is nothing to go on behind.
+            self.look_again(console).await?;
+        }
         Ok(Some(events))
     }
 
@@ -454,13 +459,8 @@ impl Attached<'_> {
     async fn say(&mut self, text: &str, console: &mut Console<'_>) -> Result<(), Failure> {
         let key = uuid::Uuid::new_v4().to_string();
         let ask = async || self.client.send(&self.session, text, Some(&key)).await;
-        let sent = match ask().await {
-            // The same key is the same message, so it can be said to the next daemon as well.
-            Err(error) if is_of_a_daemon_that_ends(&error) => {
-                of_any_next_daemon(ask).await.ok_or(error)
-            }
-            sent => sent,
-        };
+        // The same key is the same message, so it can be said to the next daemon as well.
+        let sent = of_either_daemon(ask).await;
         match sent {
             Ok(sent) => {
                 self.mine.insert(sent.message);
@@ -544,11 +544,6 @@ impl Attached<'_> {
         self.screen.aside(&text, console)?;
         Ok(exit)
     }
-}
-
-/// True for what the next daemon can be asked instead.
-fn is_of_a_daemon_that_ends(error: &ClientError) -> bool {
-    matches!(error.code(), None | Some("draining"))
 }
 
 fn help() -> String {

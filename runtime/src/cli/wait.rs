@@ -12,7 +12,7 @@ use drowse_messages::{SessionEvent, SessionId, SessionReport, SessionState};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use crate::cli::again::followed_on;
+use crate::cli::again::{followed_on, of_either_daemon};
 use crate::cli::args::{Awaited, WaitArgs};
 use crate::cli::console::Console;
 use crate::cli::failure::Failure;
@@ -57,7 +57,7 @@ pub(crate) async fn run(
         after: None,
     };
     let events = client.events(&query).await?;
-    let report = client.session(&args.id).await?;
+    let report = of_either_daemon(async || client.session(&args.id).await).await?;
     let mut wait = Wait {
         client,
         awaited: args.awaited,

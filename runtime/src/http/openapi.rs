@@ -57,8 +57,10 @@ enum Body {
 
 /// What a body of an answer is.
 enum Answer {
-    /// A string, or a stream.
+    /// A string.
     Text,
+    /// Server-sent events, each of them so.
+    Events,
     /// An object of this type.
     One(&'static str),
     /// An array of such.
@@ -177,7 +179,7 @@ const OPERATIONS: [Operation; 22] = [
         about: "An event stream of everything, or of one session: `id`, `event`, and `data` with an Event; first a snapshot, then kept events behind `after` or Last-Event-ID, then what happens",
         query: Some(("EventsQuery", &["session", "after"])),
         headers: &[LAST_EVENT_ID],
-        answers: &[(EVENT_STREAM, Answer::Text)],
+        answers: &[(EVENT_STREAM, Answer::Events)],
         problems: &[
             "no_such_session",
             "ambiguous",
@@ -395,6 +397,20 @@ fn parameter_about(name: &str) -> &'static str {
     }
 }
 
+/// One event of a stream: a gap has no id.
+fn event() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "id": { "type": "string", "pattern": "^[0-9]+$" },
+            "event": { "type": "string" },
+            "data": { "type": "string", "contentMediaType": JSON,
+                      "contentSchema": reference("Event") },
+        },
+        "required": ["event", "data"],
+    })
+}
+
 fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
@@ -442,6 +458,7 @@ impl Operation {
         let content = |(kind, answer): &(&str, Answer)| {
             let schema = match answer {
                 Answer::Text => json!({ "type": "string" }),
+                Answer::Events => event(),
                 Answer::One(name) => reference(name),
                 Answer::All(name) => json!({ "type": "array", "items": reference(name) }),
                 Answer::Nothing => json!({ "type": "object" }),
@@ -460,7 +477,7 @@ impl Operation {
         }
         responses.insert(self.status.to_string(), success);
         if self.id == "send" {
-            let stream = json!({ EVENT_STREAM: { "schema": { "type": "string" } } });
+            let stream = json!({ EVENT_STREAM: { "schema": event() } });
             let about = "The events of the message's life";
             responses.insert(
                 "200".to_owned(),
