@@ -9,11 +9,13 @@
 use std::collections::BTreeSet;
 
 use drowse_client::{Client, EventStream, EventsQuery};
-use drowse_messages::{Event, MessageId, MessageState, SessionEvent, SessionReport, SessionState};
+use drowse_messages::{Event, MessageId, MessageState, SessionReport, SessionState};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+mod heard;
 mod screen;
+mod standing;
 mod typed;
 
 use crate::chain::chain;
@@ -189,7 +191,22 @@ impl Attached<'_> {
             }
             let over = match self.next(&mut events, &mut signals).await {
                 Next::Event(event) => self.heard(&event, console).await?,
-                Next::Entry(entry) => self.entered(entry, console).await?,
+                Next::Entry(entry) => {
+                    // Without a daemon what was typed waits for one, and its author need not.
+                    let over = tokio::select! {
+                        over = self.entered(entry, console) => Some(over?),
+                        _ = signals.interrupt.recv() => None,
+                        _ = signals.quit.recv() => None,
+                    };
+                    match over {
+                        Some(over) => over,
+                        None => {
+                            let text = "what was typed last may not have been sent";
+                            self.screen.aside(text, console)?;
+                            Some(self.detached(Exit::Interrupted, console)?)
+                        }
+                    }
+                }
                 Next::Interrupt => self.interrupted(console).await?,
                 Next::Quit => Some(self.detached(Exit::Ok, console)?),
                 Next::Broke => {
@@ -269,150 +286,6 @@ impl Attached<'_> {
             self.look_again(console).await?;
         }
         Ok(Some(events))
-    }
-
-    async fn heard(
-        &mut self,
-        event: &Event,
-        console: &mut Console<'_>,
-    ) -> Result<Option<Exit>, Failure> {
-        if let SessionEvent::Snapshot { .. } = event.what {
-            if self.replayed_to == u64::MAX {
-                self.replayed_to = event.seq;
-                return Ok(None);
-            }
-        }
-        if console.json {
-            console.object(event)?;
-        } else if self.concerns(&event.what) {
-            let replayed = event.seq <= self.replayed_to;
-            self.screen.take(event, replayed, console)?;
-        }
-        if let SessionEvent::Settled { .. } = event.what {
-            self.screen.end_line(console)?;
-        }
-        self.asking.take(&event.what, console)?;
-        self.prompted();
-        match &event.what {
-            SessionEvent::MessageQueued { message } => self.queued(*message, console).await?,
-            SessionEvent::MessageChanged {
-                message,
-                state,
-                text,
-            } if state.is_final() => self.ended(*message, *state, text, console).await?,
-            SessionEvent::Removed => {
-                self.screen.aside("the session was removed", console)?;
-                return Ok(Some(Exit::NoSuchSession));
-            }
-            SessionEvent::Gap { .. } => self.look_again(console).await?,
-            SessionEvent::TurnStarted { .. } => self.warned = false,
-            SessionEvent::StateChanged { .. }
-            | SessionEvent::TasksChanged { .. }
-            | SessionEvent::HoldTaken { .. }
-            | SessionEvent::HoldLifted { .. } => self.status_due = true,
-            _ => {}
-        }
-        Ok(None)
-    }
-
-    /// A pipe gets the answers to its own messages and nothing else.
-    fn concerns(&self, what: &SessionEvent) -> bool {
-        match what {
-            SessionEvent::TurnStarted { message }
-            | SessionEvent::Output { message, .. }
-            | SessionEvent::TurnEnded { message, .. } => {
-                self.person || message.is_some_and(|message| self.mine.contains(&message))
-            }
-            _ => true,
-        }
-    }
-
-    /// Somebody else's message is shown with its text.
-    async fn queued(
-        &mut self,
-        message: MessageId,
-        console: &mut Console<'_>,
-    ) -> Result<(), Failure> {
-        if !self.person || console.json || !self.known.add(message) {
-            return Ok(());
-        }
-        // One that cannot be read was removed with its session, which is told next.
-        if let Ok(saved) = self.client.message(message).await {
-            self.screen.said(&saved.text, console)?;
-        }
-        Ok(())
-    }
-
-    async fn ended(
-        &mut self,
-        message: MessageId,
-        state: MessageState,
-        text: &str,
-        console: &mut Console<'_>,
-    ) -> Result<(), Failure> {
-        let mine = self.mine.remove(&message);
-        if !(mine || self.person) || !self.over.add(message) {
-            return Ok(());
-        }
-        let answered = state == MessageState::Answered;
-        if mine && !answered {
-            self.exit = self.exit.or(Exit::Error);
-        }
-        if console.json {
-            return Ok(());
-        }
-        // An event has the beginning of a long answer, the message all of it.
-        let whole = if answered && self.screen.needs_whole(message) {
-            self.client.message(message).await.ok()
-        } else {
-            None
-        };
-        let whole = whole.map_or_else(|| text.to_owned(), |saved| saved.answer);
-        Ok(self.screen.ended(message, state, &whole, console)?)
-    }
-
-    /// Events were lost: asks for what they would have told.
-    async fn look_again(&mut self, console: &mut Console<'_>) -> Result<(), Failure> {
-        for message in self.mine.clone() {
-            if let Ok(saved) = self.client.message(message).await {
-                if saved.state.is_final() {
-                    self.ended(message, saved.state, &saved.answer, console)
-                        .await?;
-                }
-            }
-        }
-        if let Ok(report) = self.client.session(&self.session).await {
-            let asks = report.awake.map(|awake| awake.asks).unwrap_or_default();
-            self.asking.correct(&asks, console)?;
-            self.prompted();
-        }
-        (self.status, self.status_due) = (None, true);
-        Ok(())
-    }
-
-    fn prompted(&mut self) {
-        if self.person && self.asking.is_asking() {
-            self.screen.prompted();
-        }
-    }
-
-    /// Says how the session stands, when that has changed and no answer is cut in two by it.
-    async fn show_status(&mut self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if !(self.person && self.status_due && self.screen.is_free()) || console.json {
-            return Ok(());
-        }
-        self.status_due = false;
-        // A daemon that ends says so by its stream.
-        let Ok(report) = self.client.session(&self.session).await else {
-            return Ok(());
-        };
-        let standing = screen::standing(&report);
-        if self.status.as_ref() != Some(&standing) {
-            let line = format!("{standing}{}", screen::moving(&report));
-            self.screen.aside(&line, console)?;
-            self.status = Some(standing);
-        }
-        Ok(())
     }
 
     async fn entered(

@@ -13,9 +13,11 @@ use drowse_messages::{EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, PROBLEM_JSON
 use serde_json::{Map, Value, json};
 
 use super::metrics::OPENMETRICS;
+use parameters::{parameter, parameter_about, path_parameters};
 
 #[cfg(test)]
 mod made;
+mod parameters;
 #[cfg(test)]
 mod tests;
 
@@ -355,46 +357,6 @@ fn document() -> Value {
             },
         },
     })
-}
-
-fn path_parameters(path: &str) -> Vec<Value> {
-    let names = path.split('{').skip(1);
-    let names = names.filter_map(|rest| rest.split_once('}'));
-    names
-        .map(|(name, _)| {
-            json!({ "name": name, "in": "path", "required": true, "schema": parameter(name),
-                    "description": parameter_about(name) })
-        })
-        .collect()
-}
-
-/// What a parameter may be; the name says it, wherever it stands.
-fn parameter(name: &str) -> Value {
-    match name {
-        "message" => json!({ "$ref": "#/components/schemas/MessageId" }),
-        "limit" => json!({ "type": "integer", "minimum": 1, "maximum": super::routes::LIST_MAX,
-                           "default": super::routes::LIST_DEFAULT }),
-        "state" => json!({ "$ref": "#/components/schemas/SessionState" }),
-        "agent" => json!({ "$ref": "#/components/schemas/Name" }),
-        IDEMPOTENCY_KEY => json!({ "type": "string", "pattern": "^[ -~]{1,256}$" }),
-        LAST_EVENT_ID => json!({ "type": "string", "pattern": "^[0-9]{0,19}$" }),
-        _ => json!({ "type": "string", "minLength": 1 }),
-    }
-}
-
-fn parameter_about(name: &str) -> &'static str {
-    match name {
-        "session" => "Id, unique prefix of four characters or more, or name",
-        "ask" => "The id it was asked with",
-        "message" => "The message's number",
-        "limit" => "How many at most, the newest ones",
-        "state" => "Only those in this state",
-        "agent" => "Only those of this agent",
-        "after" => "Where the page or the events before ended",
-        IDEMPOTENCY_KEY => "The client's own key for the message",
-        LAST_EVENT_ID => "The number of the last event the client has seen; goes before `after`",
-        _ => "",
-    }
 }
 
 /// One event of a stream: a gap has no id.

@@ -7,12 +7,10 @@
 
 use std::io;
 
-use drowse_messages::{
-    Event, MessageId, MessageState, SavedMessage, SessionEvent, SessionReport, SessionState,
-};
+use drowse_messages::{Event, MessageId, MessageState, SavedMessage, SessionEvent};
 
 use crate::cli::console::Console;
-use crate::cli::render::{bytes, cut, event_line, long, safe};
+use crate::cli::render::{cut, event_line, safe};
 use crate::cli::talk::{account, is_expected};
 
 /// 4 MiB: as much of an answer as is kept, so more of it could not be compared.
@@ -21,10 +19,6 @@ const PRINTED_BYTES_MAX: usize = 4 << 20;
 /// 20 lines and 2000 characters of what was said before: a third of a screen for each.
 const PAST_LINES_MAX: usize = 20;
 const PAST_CHARS_MAX: usize = 2000;
-
-/// 60 characters of what holds a session, and 3 of them by name: a line of a terminal.
-const HOLD_CHARS_MAX: usize = 60;
-const HOLDS_NAMED_MAX: usize = 3;
 
 /// Which pieces of an answer were seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,71 +332,9 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// What a session is and what holds it, without anything that changes with time alone: what is
-/// the same need not be said again.
-pub(super) fn standing(report: &SessionReport) -> String {
-    let mut text = report.state.code().replace('_', " ");
-    let Some(awake) = &report.awake else {
-        let end = report.end.as_ref().filter(|_| {
-            matches!(
-                report.state,
-                SessionState::Released | SessionState::Interrupted
-            )
-        });
-        if let Some(end) = end {
-            text.push_str(&format!(" ({})", end.reason));
-        }
-        if let Some(error) = report
-            .last_error
-            .as_ref()
-            .filter(|_| report.state == SessionState::Failing)
-        {
-            text.push_str(&format!(": {}", cut(error, HOLD_CHARS_MAX)));
-        }
-        return text;
-    };
-    // That a turn holds a working session says nothing new.
-    let shown = |code: &str| !(code == "turn" || code == "queued");
-    let holds = awake
-        .holds
-        .iter()
-        .filter(|hold| shown(hold.kind.code()))
-        .map(|hold| format!("{}: {}", hold.kind.code(), cut(&hold.why, HOLD_CHARS_MAX)));
-    let mut holds: Vec<String> = holds.collect();
-    let more = holds.len().saturating_sub(HOLDS_NAMED_MAX);
-    holds.truncate(HOLDS_NAMED_MAX);
-    if more > 0 {
-        holds.push(format!("{more} more"));
-    }
-    if !holds.is_empty() {
-        text.push_str(&format!("; held by {}", holds.join(", ")));
-    }
-    text
-}
-
-/// What belongs to the status and changes with time alone.
-pub(super) fn moving(report: &SessionReport) -> String {
-    let mut text = String::new();
-    let Some(awake) = &report.awake else {
-        return text;
-    };
-    if let Some(ms) = awake.releases_in_ms {
-        let left = long(std::time::Duration::from_millis(ms));
-        text.push_str(&format!("; releases in {left}"));
-    }
-    if let Some(usage) = awake.usage.filter(|usage| usage.processes > 0) {
-        text.push_str(&format!("; {}", bytes(usage.pss_bytes)));
-    }
-    if report.queued > 0 {
-        text.push_str(&format!("; {} queued", report.queued));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::render::tests::{failing, released, resting, waiting};
 
     /// Both ends as one person sees them.
     fn shown(screen: &mut Screen, show: impl FnOnce(&mut Screen, &mut Console<'_>)) -> String {
@@ -497,15 +429,5 @@ mod tests {
                 "{ours:?}"
             );
         }
-    }
-
-    #[test]
-    fn the_status_is_a_short_line() {
-        let text = standing(&waiting());
-        assert_eq!(text, "waiting; held by task: bash: npm test");
-        assert_eq!(standing(&released()), "released (idle)");
-        assert_eq!(standing(&failing()), "failing: exit 1: no such model");
-        let text = standing(&resting()) + &moving(&resting());
-        assert_eq!(text, "resting; releases in 12m 3s; 150 MB");
     }
 }
