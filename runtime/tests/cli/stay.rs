@@ -78,11 +78,11 @@ fn attach(answer: impl Fn(&str) -> String + Send + 'static, lines: &str) -> Outp
     let mut command = drowse(dir.path(), "attach n");
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(lines.as_bytes()).unwrap();
+    let mut child = command.spawn().expect("the program starts");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    stdin.write_all(lines.as_bytes()).expect("it reads");
     drop(stdin);
-    child.wait_with_output().unwrap()
+    child.wait_with_output().expect("it ends")
 }
 
 fn sent(number: u64) -> String {
