@@ -15,6 +15,7 @@ mod argv;
 mod claude;
 #[cfg(test)]
 mod golden;
+mod handed;
 mod kept;
 mod mcp;
 mod names;

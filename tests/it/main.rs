@@ -5,7 +5,8 @@
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_acp`, `real_claude`, `real_mcp`, `real_pi`: Drowse with the real agents, by its command line. Modules
+//! claim. `real_acp`, `real_claude`, `real_mcp`, `real_pi`: Drowse with the real agents, by its command line.
+//! `real_acp_relay`: a relay between a host and real agents, without Drowse around it. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
 mod apart;
@@ -28,6 +29,7 @@ mod pipes;
 mod process;
 mod real;
 mod real_acp;
+mod real_acp_relay;
 mod real_claude;
 mod real_mcp;
 mod real_pi;
