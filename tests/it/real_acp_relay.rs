@@ -2,7 +2,7 @@
 //! around it: what a host sees of two releases.
 //!
 //! opencode is resumed; Gemini and Qwen, which are loaded and say all of it again, are run where all
-//! agents are wanted: Gemini must be left alone for a minute.
+//! agents are wanted: Gemini must be left alone for a minute, each time.
 
 use std::time::Duration;
 
@@ -101,6 +101,11 @@ impl<'a> Hosted<'a> {
         self.request("session/prompt", &params).1.concat()
     }
 
+    /// Nothing happens for a while.
+    fn leave_alone(&mut self, rest: Duration) {
+        assert!(rest.is_zero() || self.process.is_silent_for(rest));
+    }
+
     /// The process goes, and the next one takes over without the host's doing or hearing anything.
     fn replace(&mut self) {
         let memory = self.relay.memory();
@@ -135,13 +140,13 @@ fn not_noticed(test: &str, agent: fn(&MockModel) -> Result<RealAgent, Missing>, 
     let session = hosted.request("session/new", &new).0["sessionId"].clone();
     let said = hosted.turn(&session, "MOCK:say one");
     assert_eq!(said, "SAID one (user turns seen: 1)");
-    // Nothing happens while it is left alone.
-    assert!(rest.is_zero() || hosted.process.is_silent_for(rest));
+    hosted.leave_alone(rest);
 
     hosted.replace();
     let said = hosted.turn(&session, "MOCK:bash touch GATE");
     assert!(agent.work().join("GATE").exists(), "{said}");
     assert!(!said.contains("SAID one"), "said again: {said}");
+    hosted.leave_alone(rest);
 
     hosted.replace();
     let said = hosted.turn(&session, "MOCK:say three");

@@ -71,9 +71,10 @@ pub(super) fn speaking(argv: &[String]) -> Vec<String> {
     argv
 }
 
-/// How long after a conversation was begun another process must leave it alone, by the name the
-/// agent gives itself in the handshake. Gemini names the file of a conversation after the minute:
-/// a process that loads it within the minute in which it was begun empties it.
+/// How long after a conversation was begun, or taken up, another process must leave it alone, by the
+/// name the agent gives itself in the handshake. Each process of Gemini's makes a file that is named
+/// after the conversation and the minute: one that loads a conversation within the minute in which
+/// another process began or loaded it empties it, or deletes it for good.
 pub(super) fn settles_in(agent: &str) -> Option<Duration> {
     /// 62 s: the minute, and what two clocks read apart.
     const GEMINI: Duration = Duration::from_secs(62);
