@@ -83,8 +83,8 @@ pub enum AgentStatus {
     },
     /// How to find its conversation again. A changed id is followed (D25).
     Conversation(Conversation),
-    /// The conversation was begun, and must be left alone by any other process for this long, or
-    /// it would be harmed.
+    /// The conversation was begun, or is taken up, and must be left alone by any other process for
+    /// this long, or it would be harmed.
     Young {
         /// From now.
         settles_in: Duration,

@@ -16,6 +16,7 @@ mod claude;
 mod codex;
 #[cfg(test)]
 mod golden;
+mod handed;
 mod kept;
 mod mcp;
 mod names;

@@ -1,14 +1,10 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
-//! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `fates`, `restart`, `cgroup`, `config`, `status`, `cli`, `attach`, `wait`, `orphans`, `pi`: one
-//! promise each, kept by the real daemon with fake agents.
-//! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
-//! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_acp`, `real_claude`, `real_codex`, `real_mcp`, `real_pi`: Drowse with the real agents,
-//! by its command line. `real_codex_relay`: a relay between a host and the real agent, without Drowse
-//! around it. `real_openapi`: the API against its own document, by Schemathesis. Modules
-//! whose names begin with `real_` need programs that are downloaded.
+//! Most modules are one promise each, kept by the real daemon with fake agents. `process` has none:
+//! keepers and trees alone. `kit`: the test kit itself. `tidy`: crate edges, files, and what the
+//! documents claim. Modules whose names begin with `real_` need programs that are downloaded:
+//! agents, spoken to through Drowse, through a relay alone, or over plain pipes (`real_wire`, which
+//! keeps the fake agent and the golden transcripts honest), and Schemathesis.
 
 mod apart;
 mod attach;
@@ -32,6 +28,7 @@ mod pipes;
 mod process;
 mod real;
 mod real_acp;
+mod real_acp_relay;
 mod real_claude;
 mod real_codex;
 mod real_codex_relay;

@@ -177,8 +177,8 @@ fn opencode_outlives_its_daemon() {
     }
 }
 
-/// Behaviour 73: and Gemini is not woken within the minute in which its conversation began: it
-/// would empty it. That is said.
+/// Behaviour 73: and Gemini is not woken within a minute after its conversation began: it would lose
+/// it.
 #[test]
 fn gemini_is_released_with_all_it_started_and_woken_where_it_was() {
     let test = "gemini_is_released_with_all_it_started_and_woken_where_it_was";

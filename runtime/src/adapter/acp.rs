@@ -1,7 +1,7 @@
 //! The `acp` protocol: the Agent Client Protocol, version 1, JSON-RPC lines.
 //!
 //! One adapter for every agent that speaks it; what single agents do differently is a row of the
-//! table in `acp/known.rs`. The plan adds the words that make a known agent speak it. Conversation,
+//! table in `acp/known.rs`. The plan adds the words that make a known agent speak it, and for Gemini the conversation. Conversation,
 //! folder and settings are all said in the handshake, which is the observer's (`acp/observer.rs`).
 
 use drowse_messages::{Conversation, Name, Recipe, WallTime};
@@ -43,9 +43,17 @@ impl Adapter for Acp {
         false
     }
 
-    fn plan(&self, recipe: &Recipe, _: Option<&Conversation>, _: &str) -> Plan {
+    fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, _: &str) -> Plan {
+        let argv = known::speaking(&recipe.argv);
         Plan {
-            argv: known::speaking(&recipe.argv),
+            argv: taking_up(argv, conversation),
+            env: recipe.env.clone(),
+        }
+    }
+
+    fn relay_plan(&self, recipe: &Recipe, conversation: Option<&Conversation>) -> Plan {
+        Plan {
+            argv: taking_up(recipe.argv.clone(), conversation),
             env: recipe.env.clone(),
         }
     }
@@ -71,5 +79,13 @@ impl Adapter for Acp {
 
     fn relay(&self, memory: Option<&[u8]>) -> Option<Box<dyn Relay>> {
         Some(Box::new(relay::AcpRelay::new(memory)))
+    }
+}
+
+/// The command line, for a conversation to take up where there is one.
+fn taking_up(argv: Vec<String>, conversation: Option<&Conversation>) -> Vec<String> {
+    match conversation.filter(|known| known.resumable) {
+        Some(known) => known::taking_up(&argv, &known.native_id),
+        None => argv,
     }
 }

@@ -46,7 +46,8 @@ enum Stage {
     Handshaking(Box<Live>),
     /// The last try failed; the next comes at this time.
     BackingOff { until: MonoTime },
-    /// The conversation was begun so lately that taking it up would harm it: not before this time.
+    /// The conversation was begun or taken up so lately that it would be harmed: not before this
+    /// time.
     Settling { until: MonoTime },
 }
 
@@ -58,8 +59,8 @@ impl Stage {
                 let seconds = left.as_millis().div_ceil(1000);
                 let agent = &cx.common.agent;
                 let text = format!(
-                    "{agent} would harm a conversation as young as this one by taking it up: it \
-                     is started in {seconds} s"
+                    "{agent} would harm its conversation by taking it up again so soon: it is \
+                     started in {seconds} s"
                 );
                 cx.publish(SessionEvent::Notice { text });
                 Self::Settling {

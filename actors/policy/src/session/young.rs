@@ -1,4 +1,5 @@
-//! A conversation that was begun so lately that another process would harm it by taking it up.
+//! A conversation that was begun, or taken up, so lately that another process would harm it by
+//! taking it up.
 //!
 //! Fed by what the agent says (`AgentStatus::Young`), asked before every start. The agents that
 //! want this go by the wall clock, so it is the one thing that is decided by it. Invariant: a

@@ -198,9 +198,7 @@ impl AcpObserver {
         self.conversation = Some(conversation.clone());
         seen.status(AgentStatus::Conversation(conversation.clone()));
         self.opened(seen, &conversation.native_id, false);
-        if let Some(settles_in) = known::settles_in(&self.agent) {
-            seen.status(AgentStatus::Young { settles_in });
-        }
+        self.is_young(seen);
         self.ready(seen);
     }
 
@@ -225,6 +223,7 @@ impl AcpObserver {
             seen.status(AgentStatus::Conversation(conversation));
         }
         self.opened(seen, native_id, true);
+        self.is_young(seen);
         let session: Session<'_> = read(answer.result).unwrap_or_default();
         self.settings.came_up(&session);
         // One that a host loads may be spoken to at once: its replay is over with the first prompt.
@@ -233,6 +232,13 @@ impl AcpObserver {
         }
         self.handshake.settings = self.settings.missing().into();
         self.go_on(seen);
+    }
+
+    /// A process has begun a conversation, or takes it up: some must be left alone for a while then.
+    pub(super) fn is_young(&self, seen: &mut Seen) {
+        if let Some(settles_in) = known::settles_in(&self.agent) {
+            seen.status(AgentStatus::Young { settles_in });
+        }
     }
 
     /// The agent said no to a conversation.

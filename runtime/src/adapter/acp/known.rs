@@ -8,6 +8,7 @@ use std::time::Duration;
 use drowse_messages::Name;
 
 use super::super::agent_of;
+use super::super::argv::{Opt, add, without};
 
 struct Known {
     agent: &'static str,
@@ -36,6 +37,26 @@ const fn known(
         command,
         speaks,
     }
+}
+
+/// Options of Gemini's that choose a conversation.
+const CHOOSING: [Opt; 3] = [
+    Opt::with_value(&["--resume", "-r"]),
+    Opt::with_value(&["--session-id"]),
+    Opt::with_value(&["--session-file"]),
+];
+
+/// The command line for a conversation to take up. Gemini tidies up when it starts: a file without
+/// messages, such as every process leaves that loaded a conversation, is deleted with all others of
+/// that conversation, but for the one that the command line names. Others need no word of it.
+pub(super) fn taking_up(argv: &[String], native_id: &str) -> Vec<String> {
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    if agent_of(None, &words) != Some("gemini") {
+        return argv.to_vec();
+    }
+    let mut argv = without(argv, &CHOOSING);
+    add(&mut argv, &["--resume", native_id]);
+    argv
 }
 
 /// Their names and commands.
@@ -71,9 +92,10 @@ pub(super) fn speaking(argv: &[String]) -> Vec<String> {
     argv
 }
 
-/// How long after a conversation was begun another process must leave it alone, by the name the
-/// agent gives itself in the handshake. Gemini names the file of a conversation after the minute:
-/// a process that loads it within the minute in which it was begun empties it.
+/// How long after a conversation was begun, or taken up, another process must leave it alone, by the
+/// name the agent gives itself in the handshake. Each process of Gemini's makes a file that is named
+/// after the conversation and the minute: one that loads a conversation within the minute in which
+/// another process began or loaded it empties it, or deletes it for good.
 pub(super) fn settles_in(agent: &str) -> Option<Duration> {
     /// 62 s: the minute, and what two clocks read apart.
     const GEMINI: Duration = Duration::from_secs(62);
@@ -108,6 +130,15 @@ mod tests {
         ] {
             assert_eq!(speaking(&words(given)), words(expected));
         }
+    }
+
+    /// Row 73: the conversation is named to Gemini also on its command line, once.
+    #[test]
+    fn gemini_is_told_what_it_must_not_delete() {
+        let taken = |line: &str| taking_up(&words(line), "c1").join(" ");
+        assert_eq!(taken("gemini --acp"), "gemini --acp --resume c1");
+        assert_eq!(taken("gemini --resume c0 -m x"), "gemini -m x --resume c1");
+        assert_eq!(taken("opencode acp"), "opencode acp");
     }
 
     #[test]

@@ -108,6 +108,8 @@ impl AcpObserver {
             }
             "session/load" => {
                 self.handshake.replays = true;
+                // Also for a process that does not live to answer.
+                self.is_young(seen);
                 Call::Load(session())
             }
             "session/resume" => Call::Resume(session()),

@@ -3,21 +3,23 @@
 //! A host shakes hands once and then speaks of its conversations by their ids. The relay remembers
 //! the handshake, a login, and for each conversation its folder, its servers and what was set in
 //! it. The next process hears all of it again and is asked to take the same conversations up; what
-//! it says meanwhile, replays above all, ends here. Ids stay as they are: the agent's ids outlive
-//! its processes, and every request is answered before a process is released.
+//! it says meanwhile, replays above all, ends here. Ids of conversations stay as they are; those of
+//! the agent's requests are told apart from the ones of former processes (`handed.rs`).
 //!
-//! Fed by the backend's link. Invariant: no line of a host's is ever changed.
+//! Fed by the backend's link. Invariant: of a line of a host's nothing is ever changed but the id
+//! of an answer.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::super::handed::Handed;
 use super::super::rpc::{Dialect, Id, Kind, METHOD_NOT_FOUND, Message, Ours, Pending, message};
 use super::super::wire::{Part, read, text};
 use super::super::{Pass, Relay};
 use super::handshake::Can;
-use super::lines::{Initialized, OfSession, Session, Update};
+use super::lines::{Cancelled, Initialized, OfSession, Session, Update};
 use super::observer::{ID_BYTES_MAX, is_said};
 use super::settings::{self, Setting, Settings};
 
@@ -41,6 +43,8 @@ struct Memory {
     authenticate: Option<Box<RawValue>>,
     /// In the order in which they were begun.
     sessions: Vec<Kept>,
+    /// Processes so far.
+    processes: u64,
 }
 
 /// One conversation of the host's.
@@ -78,6 +82,8 @@ enum Step {
 #[derive(Debug, Default)]
 pub(super) struct AcpRelay {
     memory: Memory,
+    /// Requests of the agent's that the host has.
+    handed: Handed,
     asked: Pending<Asked>,
     /// True once it was asked to open a conversation again and has not.
     closed: bool,
@@ -97,8 +103,10 @@ pub(super) struct AcpRelay {
 impl AcpRelay {
     pub(super) fn new(memory: Option<&[u8]>) -> Self {
         let memory = memory.and_then(|bytes| serde_json::from_slice(bytes).ok());
+        let memory: Memory = memory.unwrap_or_default();
         Self {
-            memory: memory.unwrap_or_default(),
+            handed: Handed::after(memory.processes),
+            memory,
             ..Self::default()
         }
     }
@@ -247,6 +255,15 @@ impl AcpRelay {
         line
     }
 
+    /// Something is said while a conversation is taken up.
+    fn note_update(&mut self, message: &Message<'_>) {
+        let params: OfSession<'_> = read(message.params).unwrap_or_default();
+        let update: Update<'_> = read(params.update).unwrap_or_default();
+        if text(update.kind).is_some_and(|kind| is_said(&kind)) {
+            (self.heard, self.replayed) = (true, true);
+        }
+    }
+
     /// The next request of ours.
     fn ask_next(&mut self) -> Option<Vec<u8>> {
         while let Some(mut step) = self.next.pop_front() {
@@ -308,9 +325,10 @@ fn is_unknown(answer: &Message<'_>) -> bool {
     read(failure.code) == Some(METHOD_NOT_FOUND)
 }
 
-/// The message in a line; a broken one concerns nobody here.
-fn parsed(line: &[u8]) -> Option<Message<'_>> {
-    message(std::str::from_utf8(line).ok()?, |_| true).ok()?
+/// A line as text, and the message in it; a broken one concerns nobody here.
+fn parsed(line: &[u8]) -> Option<(&str, Message<'_>)> {
+    let text = std::str::from_utf8(line).ok()?;
+    Some((text, message(text, |_| true).ok()??))
 }
 
 impl Relay for AcpRelay {
@@ -320,6 +338,8 @@ impl Relay for AcpRelay {
         self.next.extend(sessions.map(Step::Resume));
         let first = self.ask_next();
         self.closed = first.is_some();
+        self.memory.processes = self.memory.processes.saturating_add(1);
+        self.handed = Handed::after(self.memory.processes);
         first.into_iter().collect()
     }
 
@@ -328,40 +348,44 @@ impl Relay for AcpRelay {
     }
 
     fn from_host(&mut self, line: &[u8]) -> Pass {
-        if let Some(message) = parsed(line)
-            && let (Kind::Request(id), Some(method)) = (message.kind(), &message.method)
-        {
-            self.asked(id, method, message.params);
+        let Some((text, message)) = parsed(line) else {
+            return Pass::AsIs;
+        };
+        match (message.kind(), message.method.as_deref(), message.id) {
+            (Kind::Request(id), Some(method), _) => self.asked(id, method, message.params),
+            (Kind::Answer(id), _, Some(part)) => return self.handed.from_host(text, part, &id),
+            (Kind::Request(_) | Kind::Answer(_) | Kind::Notification | Kind::Odd, _, _) => {}
         }
         Pass::AsIs
     }
 
     fn from_agent(&mut self, line: &[u8]) -> Pass {
-        let Some(message) = parsed(line) else {
+        let Some((text, message)) = parsed(line) else {
             return Pass::AsIs;
         };
-        match message.kind() {
-            Kind::Answer(id) if self.step.as_ref().is_some_and(|(asked, _)| *asked == id) => self
+        match (message.kind(), message.method.as_deref(), message.id) {
+            (Kind::Answer(id), _, _) if self.step.as_ref().is_some_and(|(it, _)| *it == id) => self
                 .reopened(&message)
                 .map_or(Pass::Swallowed, Pass::Answered),
             // To what the observer asked.
-            Kind::Answer(id) if id.is_ours() => Pass::Swallowed,
-            Kind::Answer(id) => {
+            (Kind::Answer(id), _, _) if id.is_ours() => Pass::Swallowed,
+            (Kind::Answer(id), _, _) => {
                 self.answered(&id, &message);
                 Pass::AsIs
             }
             // The host knows all of it.
-            Kind::Notification
-                if self.closed && message.method.as_deref() == Some("session/update") =>
-            {
-                let params: OfSession<'_> = read(message.params).unwrap_or_default();
-                let update: Update<'_> = read(params.update).unwrap_or_default();
-                if text(update.kind).is_some_and(|kind| is_said(&kind)) {
-                    (self.heard, self.replayed) = (true, true);
-                }
+            (Kind::Notification, Some("session/update"), _) if self.closed => {
+                self.note_update(&message);
                 Pass::Swallowed
             }
-            Kind::Notification | Kind::Request(_) | Kind::Odd => Pass::AsIs,
+            (Kind::Notification, Some("$/cancel_request"), _) => {
+                let params: Cancelled<'_> = read(message.params).unwrap_or_default();
+                params
+                    .id
+                    .map_or(Pass::AsIs, |part| self.handed.to_host(text, part))
+            }
+            (Kind::Request(_), _, Some(part)) => self.handed.to_host(text, part),
+            (Kind::Request(_) | Kind::Notification | Kind::Odd, _, _) => Pass::AsIs,
         }
     }
 

@@ -252,22 +252,28 @@ fn an_empty_conversation_is_not_taken_for_the_lost_one() {
     }
 }
 
-/// Row 73: Gemini's conversations must be left alone for longer than the minute they began in.
+/// Row 73: Gemini's conversations must be left alone for longer than the minute in which a process
+/// began them or took them up, also one that did not live to say that it had.
 #[test]
 fn a_young_conversation_is_reported() {
+    let gemini = json!({ "agentInfo": { "name": "gemini-cli" },
+        "agentCapabilities": { "loadSession": true } });
+    let minute = Duration::from_secs(60);
+    let young = |agent: &mut Spoken| {
+        let facts = std::mem::take(&mut agent.facts);
+        let is_young = |fact: &&Fact| matches!(fact, Fact::Status(AgentStatus::Young { settles_in }) if *settles_in > minute);
+        facts.iter().filter(is_young).count()
+    };
     let mut agent = Spoken::open(None);
-    agent.answer(
-        "initialize",
-        &json!({ "agentInfo": { "name": "gemini-cli" } }),
-    );
+    agent.answer("initialize", &gemini);
     agent.answer("session/new", &json!({ "sessionId": "c1" }));
-    let young = agent.facts.iter().find_map(|fact| {
-        let Fact::Status(AgentStatus::Young { settles_in }) = fact else {
-            return None;
-        };
-        Some(*settles_in)
-    });
-    assert!(young > Some(Duration::from_secs(60)), "{young:?}");
+    assert_eq!(young(&mut agent), 1);
+    let mut agent = Spoken::open(Some(&known(&[])));
+    agent.answer("initialize", &gemini);
+    assert_eq!(young(&mut agent), 1, "it is asked to load");
+    agent.chunk("said before");
+    agent.answer("session/load", &json!({}));
+    assert_eq!(young(&mut agent), 1, "and has");
 }
 
 /// D24: a conversation is said to be gone only when it is. An agent whose words say nothing is

@@ -2,16 +2,17 @@
 //!
 //! A host greets a server once, sets how much it logs, and subscribes to resources. The next
 //! process is greeted alike, and its answers end here. A ping asks whether the server is there: it
-//! is no use of it, and is answered in its place while it is not. Ids stay as they are: every
-//! request is answered before a process is released.
+//! is no use of it, and is answered in its place while it is not.
 //!
-//! Fed by the backend's link. Invariant: no line of a host's is ever changed.
+//! Fed by the backend's link. Invariant: of a line of a host's nothing is ever changed but the id
+//! of an answer.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::super::handed::Handed;
 use super::super::rpc::{Dialect, Id, Kind, Message, Ours, Pending, message};
 use super::super::wire::{read, text};
 use super::super::{Pass, Relay};
@@ -41,12 +42,16 @@ struct Memory {
     level: Option<Box<RawValue>>,
     /// By address.
     subscriptions: BTreeMap<String, Box<RawValue>>,
+    /// Processes so far.
+    processes: u64,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct McpRelay {
     memory: Memory,
+    /// Requests of the server's that the host has.
+    handed: Handed,
     /// Subscriptions and levels that the host asked for, until the server says yes.
     asked: Pending<(String, Box<RawValue>)>,
     /// It was asked to open again and has not.
@@ -61,8 +66,10 @@ pub(super) struct McpRelay {
 impl McpRelay {
     pub(super) fn new(memory: Option<&[u8]>) -> Self {
         let memory = memory.and_then(|bytes| serde_json::from_slice(bytes).ok());
+        let memory: Memory = memory.unwrap_or_default();
         Self {
-            memory: memory.unwrap_or_default(),
+            handed: Handed::after(memory.processes),
+            memory,
             ..Self::default()
         }
     }
@@ -125,15 +132,16 @@ impl McpRelay {
     }
 }
 
-/// The message in a line; a broken one concerns nobody here.
-fn parsed(line: &[u8]) -> Option<Message<'_>> {
-    message(std::str::from_utf8(line).ok()?, |_| true).ok()?
+/// A line as text, and the message in it; a broken one concerns nobody here.
+fn parsed(line: &[u8]) -> Option<(&str, Message<'_>)> {
+    let text = std::str::from_utf8(line).ok()?;
+    Some((text, message(text, |_| true).ok()??))
 }
 
 /// The id of a ping.
-fn ping(line: &[u8]) -> Option<Id> {
-    let ping = parsed(line).filter(|it| it.method.as_deref() == Some("ping"))?;
-    ping.id()
+fn ping(message: &Message<'_>) -> Option<Id> {
+    let is_ping = message.method.as_deref() == Some("ping");
+    is_ping.then(|| message.id()).flatten()
 }
 
 impl Relay for McpRelay {
@@ -149,6 +157,8 @@ impl Relay for McpRelay {
         self.next = all.map(|(method, it)| (method, it.clone())).collect();
         self.waits_for = Some(id);
         (self.closed, self.greeted) = (true, false);
+        self.memory.processes = self.memory.processes.saturating_add(1);
+        self.handed = Handed::after(self.memory.processes);
         vec![first]
     }
 
@@ -157,39 +167,47 @@ impl Relay for McpRelay {
     }
 
     fn from_host(&mut self, line: &[u8]) -> Pass {
-        if self.closed
-            && let Some(id) = ping(line)
-        {
+        let Some((text, message)) = parsed(line) else {
+            return Pass::AsIs;
+        };
+        if let Some(id) = ping(&message).filter(|_| self.closed) {
             return Pass::Answered(Dialect::Tagged.answer(&id, &Empty {}));
         }
-        if let Some(message) = parsed(line)
-            && let (Kind::Request(id), Some(method)) = (message.kind(), message.method.as_deref())
-        {
-            self.asked(id, method, &message);
+        match (message.kind(), message.method.as_deref(), message.id) {
+            (Kind::Request(id), Some(method), _) => self.asked(id, method, &message),
+            (Kind::Answer(id), _, Some(part)) => return self.handed.from_host(text, part, &id),
+            (Kind::Request(_) | Kind::Answer(_) | Kind::Notification | Kind::Odd, _, _) => {}
         }
         Pass::AsIs
     }
 
     fn from_agent(&mut self, line: &[u8]) -> Pass {
-        let Some(message) = parsed(line) else {
+        let Some((text, message)) = parsed(line) else {
             return Pass::AsIs;
         };
-        match message.kind() {
-            Kind::Answer(id) if self.waits_for.as_ref() == Some(&id) => self
+        match (message.kind(), message.method.as_deref(), message.id) {
+            (Kind::Answer(id), _, _) if self.waits_for.as_ref() == Some(&id) => self
                 .reopened(&message)
                 .map_or(Pass::Swallowed, Pass::Answered),
             // To what the observer asked.
-            Kind::Answer(id) if id.is_ours() => Pass::Swallowed,
-            Kind::Answer(id) => {
+            (Kind::Answer(id), _, _) if id.is_ours() => Pass::Swallowed,
+            (Kind::Answer(id), _, _) => {
                 self.answered(&id, &message);
                 Pass::AsIs
             }
-            Kind::Notification | Kind::Request(_) | Kind::Odd => Pass::AsIs,
+            (Kind::Notification, Some("notifications/cancelled"), _) => {
+                let params: Params<'_> = read(message.params).unwrap_or_default();
+                params
+                    .request_id
+                    .map_or(Pass::AsIs, |part| self.handed.to_host(text, part))
+            }
+            (Kind::Request(_), _, Some(part)) => self.handed.to_host(text, part),
+            (Kind::Request(_) | Kind::Notification | Kind::Odd, _, _) => Pass::AsIs,
         }
     }
 
     fn is_idle_talk(&self, line: &[u8]) -> bool {
-        ping(line).is_some()
+        parsed(line).is_some_and(|(_, message)| ping(&message).is_some())
     }
 
     fn memory(&self) -> Vec<u8> {
