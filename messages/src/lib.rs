@@ -46,16 +46,16 @@ pub use registry::{Accepted, OpenSession, Order, SendMessage};
 pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
-    ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, StartGranted, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster,
-    TreeEmptied, TurnEnded, TurnOutcome, Wake,
+    ChildExited, Conversation, Delivered, DeliveryResult, EndTask, IdleTick, Interrupt,
+    LaunchFailed, Launched, MessageQueued, StartGranted, StartTask, StatusChanged, Stop, StopHow,
+    Suspend, Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome, Wake,
 };
 pub use status::{
     AwakeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState, StateCount,
-    StatusReport, SubscriberReport, Usage,
+    StatusReport, SubscriberReport, TaskReport, Usage,
 };
 pub use time::{Limit, MonoTime, WallTime, millis};
 pub use wire::{
-    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewMessage, NewSession, PROBLEM_JSON,
-    ProblemBody, ProblemClass, Restarting, Sent, WakeSession,
+    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewHold, NewMessage, NewSession,
+    NewTask, PROBLEM_JSON, ProblemBody, ProblemClass, Restarting, Sent, TakenHold, WakeSession,
 };

@@ -8,7 +8,7 @@ use crate::kept::Keep;
 use crate::limits::LimitOverrides;
 use crate::reason::Who;
 use crate::saved::Recipe;
-use crate::session::{AnswerAsk, Interrupt, Stop, Wake};
+use crate::session::{AnswerAsk, EndTask, Interrupt, StartTask, Stop, Wake};
 
 /// Open a session. It is written down; no process is started before its first message or a wake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,4 +61,8 @@ pub enum Order {
     LiftHold(HoldLifted),
     /// See [`Keep`].
     Keep(Keep),
+    /// See [`StartTask`].
+    StartTask(StartTask),
+    /// See [`EndTask`].
+    EndTask(EndTask),
 }

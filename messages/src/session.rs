@@ -210,6 +210,23 @@ pub struct Task {
     pub ambient: bool,
 }
 
+/// A background task has begun, told by the task itself, a hook or an extension, and not by the
+/// adapter. The same id again changes it and keeps its age.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartTask {
+    /// It.
+    pub task: Task,
+    /// Who tells, for people.
+    pub owner: String,
+}
+
+/// Such a task is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndTask {
+    /// The id it was begun with; an unknown one is harmless.
+    pub id: String,
+}
+
 /// Time has passed. It carries no decision: the session compares its deadlines with the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleTick;

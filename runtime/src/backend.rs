@@ -16,17 +16,19 @@ use std::time::Duration;
 use actix::Recipient;
 use drowse_actors::ports::{Backends, Clock, Launch, Left, LocalPending, Store};
 use drowse_actors::session::Facts;
-use drowse_messages::{Adopted, Incarnation, Kept, LaunchFailed, Limit, Name, SessionId};
+use drowse_messages::{Adopted, Incarnation, Kept, LaunchFailed, Limit, Name, Recipe, SessionId};
 use drowse_policy::BackendOrder;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::adapter::{Adapter, Plan};
 use crate::adapters::Adapters;
 use crate::config::{self, find_program};
+use crate::kit;
 use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
+use crate::token::SessionTokens;
 use retired::{Retired, Retiring};
 
 mod checkpoint;
@@ -69,6 +71,10 @@ pub(crate) struct Shared {
     pub(crate) keepers: PathBuf,
     /// The value of [`STATE_VARIABLE`].
     pub(crate) state_key: String,
+    /// Where whatever runs inside an agent reaches this daemon.
+    pub(crate) socket: PathBuf,
+    /// With what it does so.
+    pub(crate) tokens: SessionTokens,
 }
 
 impl Shared {
@@ -161,6 +167,11 @@ impl LocalBackends {
         }
     }
 
+    /// Knows what is secret of a backend: of its recipe, and the token it was given.
+    fn redactor(&self, recipe: &Recipe, session: SessionId) -> Redactor {
+        Redactor::for_recipe(recipe).and(self.shared.tokens.token(session))
+    }
+
     fn retired(&self) -> Retired {
         self.retired.clone()
     }
@@ -215,7 +226,7 @@ impl Backends for LocalBackends {
         let (session, incarnation) = (launch.session, launch.incarnation);
         let inbox = self.enlist(session, incarnation);
         let recipe = &launch.recipe;
-        let redactor = Redactor::for_recipe(recipe);
+        let redactor = self.redactor(recipe, session);
         let whose = (session, incarnation);
         let ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
         let shared = self.shared.clone();
@@ -253,11 +264,12 @@ impl Backends for LocalBackends {
 
     fn adopt(&self, left: Left) -> LocalPending<Result<Adopted, String>> {
         let (shared, all) = (self.shared.clone(), self.taken.clone());
+        let redactor = self.redactor(&left.recipe, left.session);
         Box::pin(async move {
             let (taken, adopted) = Taken::over(&shared, &left).await?;
             let parked = Parked {
                 taken,
-                redactor: Redactor::for_recipe(&left.recipe),
+                redactor,
                 protocol: left.recipe.protocol,
             };
             all.borrow_mut().insert(left.session, parked);
@@ -339,8 +351,13 @@ fn prepare(shared: &Shared, launch: &Launch) -> Result<Prepared, String> {
     let mut plan = adapter.plan(recipe, launch.conversation.as_ref(), &fresh_id);
     plan.env
         .insert(STATE_VARIABLE.to_owned(), shared.state_key.clone());
-    plan.env
-        .insert("DROWSE_SESSION".to_owned(), launch.session.to_string());
+    let kit = [
+        (kit::SESSION_VARIABLE, launch.session.to_string()),
+        (kit::SOCKET_VARIABLE, shared.socket.display().to_string()),
+        (kit::TOKEN_VARIABLE, shared.tokens.token(launch.session)),
+    ];
+    let kit = kit.map(|(name, value)| (name.to_owned(), value));
+    plan.env.extend(kit);
     let path = plan.env.get("PATH").map(String::as_str).unwrap_or_default();
     let program = plan.argv.first().cloned().unwrap_or_default();
     if find_program(&program, path, &recipe.cwd).is_none() {

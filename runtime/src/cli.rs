@@ -21,7 +21,9 @@ mod console;
 mod doctor;
 mod failure;
 mod follow;
+mod hold;
 mod keep;
+mod kit;
 mod look;
 mod open;
 mod order;
@@ -37,9 +39,10 @@ use crate::daemon::{Daemon, ServeOptions};
 use crate::demo;
 use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
-use args::{AskedVerb, ServeArgs, Verb};
+use args::{AskedVerb, ServeArgs, ToldVerb, Verb};
 use console::{Console, End};
 use failure::Failure;
+use kit::Inside;
 
 use crate::chain::chain;
 use order::Order;
@@ -66,6 +69,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Serve(args) => serve(&globals, &args),
         Verb::Demo => demo::run(&globals),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
+        Verb::Told(verb) => print(&|console| with_runtime(told(&globals, &verb, console))),
         Verb::Restart => print(&|console| with_runtime(restart(&globals, console))),
         Verb::Orphans(args) => print(&|console| orphans::run(&globals, &args, console)),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
@@ -100,6 +104,21 @@ async fn asked(
         }
         AskedVerb::Rm(args) => order::run(&client, Order::Remove, args, console).await,
         AskedVerb::Keep(args) => keep::run(&client, args, console).await,
+    }
+}
+
+/// Only for a daemon that runs: one that was started for it would have no process to speak of.
+async fn told(
+    globals: &Globals,
+    verb: &ToldVerb,
+    console: &mut Console<'_>,
+) -> Result<Exit, Failure> {
+    let inside = Inside::of_process(globals)?;
+    match verb {
+        ToldVerb::Task { verb } => kit::task(&inside, verb, console).await,
+        ToldVerb::Hold(args) => hold::run(&inside, args, console).await,
+        ToldVerb::Unhold(args) => kit::unhold(&inside, args, console).await,
+        ToldVerb::Holds(of) => kit::holds(&inside, of, console).await,
     }
 }
 

@@ -11,8 +11,8 @@
 //! Fed by the session actor. The idle rule is in `idle.rs`, the ladder of a teardown in
 //! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
 //! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
-//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, a session
-//! without a process in `asleep.rs`, what people ask for in `orders.rs`, what is written down in
+//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, its background tasks
+//! in `roster.rs`, a session without a process in `asleep.rs`, what people ask for in `orders.rs`, what is written down in
 //! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
@@ -41,6 +41,7 @@ mod purpose;
 mod record;
 mod report;
 mod resting;
+mod roster;
 mod starting;
 mod turn;
 
@@ -51,9 +52,10 @@ pub use adopt::may_be_adopted;
 pub use ending::{SNAPSHOT_MAX, STUCK_RETRY_AFTER};
 pub use idle::LATE_TICK_MAX;
 pub use keep::{ASKED_MAX, KEEP_TTL_MAX, KEPT_MAX, RETIRED_MAX};
-pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, ROSTER_TASKS_MAX, SCHEDULES_MAX};
+pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, SCHEDULES_MAX};
 pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
 pub use report::Times;
+pub use roster::{ROSTER_TASKS_MAX, TOLD_TASKS_MAX};
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 
 use ending::Ending;

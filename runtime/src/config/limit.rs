@@ -137,7 +137,7 @@ fn duration_of(value: &Value) -> Result<Duration, String> {
     }
 }
 
-/// How long a process is to be kept, as people write it.
+/// How long a process, or a session, is to be kept, as people write it.
 ///
 /// # Errors
 /// Says what is wrong with the text, and what was expected.

@@ -254,9 +254,9 @@ impl Ending {
             Order::Stop(stop) => self.purpose.join(stop, cx),
             Order::Wake(wake) => self.purpose.wake(wake.fresh),
             Order::Answer(answer) => orders::refuse_answer(answer, cx),
-            Order::LiftHold(_) => {}
+            Order::LiftHold(_) | Order::EndTask(_) => {}
             Order::Keep(wanted) => keep::ask(wanted, false, self.state(), cx),
-            Order::Interrupt(_) | Order::TakeHold(_) => {
+            Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
                 orders::refuse_not_running(self.state(), cx);
             }
         }

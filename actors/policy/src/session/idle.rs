@@ -188,7 +188,7 @@ fn warning(since: MonoTime, end: MonoTime) -> MonoTime {
 
 /// Nothing but background tasks keeps the session from being released.
 fn is_pinned_by_tasks(live: &Live, common: &Common) -> bool {
-    live.holding_tasks().next().is_some()
+    live.tasks.is_holding()
         && !report::is_held_besides_tasks(live, common)
         && common.cannot_resume().is_none()
 }

@@ -447,8 +447,8 @@ impl Clearing {
             Order::Wake(wake) => self.purpose.wake(wake.fresh),
             Order::Answer(answer) => super::orders::refuse_answer(answer, cx),
             Order::Keep(keep) => ask(keep, false, "stopping", cx),
-            Order::LiftHold(_) => {}
-            Order::Interrupt(_) | Order::TakeHold(_) => {
+            Order::LiftHold(_) | Order::EndTask(_) => {}
+            Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
                 super::orders::refuse_not_running("stopping", cx);
             }
         }

@@ -13,12 +13,11 @@ use drowse_messages::{
 
 use super::ending::Ending;
 use super::purpose::{Goal, Purpose};
+use super::roster::Roster;
 use super::turn::Turn;
 use super::{Common, Cx, Phase, orders};
 use crate::effect::{BackendOrder, Input};
 
-/// 256: an agent runs a few dozen tasks at most; more is a fault of whatever reports them.
-pub const ROSTER_TASKS_MAX: usize = 256;
 /// 64: each is a question a person has to answer.
 pub const ASKS_MAX: usize = 64;
 /// 64: commands under way at once.
@@ -44,7 +43,7 @@ pub(super) struct Live {
     /// Until when a roster that was never reported counts as work: the start of an agent that
     /// reports tasks.
     pub(super) roster_unknown_until: Option<MonoTime>,
-    pub(super) tasks: Vec<(Task, MonoTime)>,
+    pub(super) tasks: Roster,
     pub(super) busy: BTreeMap<String, (Busy, MonoTime)>,
     pub(super) asks: BTreeMap<String, (Ask, MonoTime)>,
     pub(super) schedules: BTreeMap<String, Schedule>,
@@ -61,7 +60,7 @@ impl Live {
             running,
             launched: cx.now,
             roster_unknown_until: unknown.then(|| cx.now.after(cx.common.limits.start_limit)),
-            tasks: Vec::new(),
+            tasks: Roster::default(),
             busy: BTreeMap::new(),
             asks: BTreeMap::new(),
             schedules: BTreeMap::new(),
@@ -85,11 +84,6 @@ impl Live {
 
     pub(super) fn launched(&self) -> MonoTime {
         self.launched
-    }
-
-    /// Tasks that hold; ambient ones do not (behaviour 18).
-    pub(super) fn holding_tasks(&self) -> impl Iterator<Item = &(Task, MonoTime)> {
-        self.tasks.iter().filter(|(task, _)| !task.ambient)
     }
 
     /// It began a turn: it is a working agent, and its starts may fail anew.
@@ -179,29 +173,9 @@ impl Live {
     /// (behaviour 32). A task that was there before keeps its age.
     pub(super) fn replace_roster(&mut self, tasks: &[Task], cx: &mut Cx<'_>) {
         self.roster_unknown_until = None;
-        let unchanged = self.tasks.len() == tasks.len()
-            && self
-                .tasks
-                .iter()
-                .zip(tasks)
-                .all(|((old, _), new)| old == new);
-        if unchanged {
-            return;
+        if self.tasks.replace(tasks, cx.now) {
+            self.tasks.publish(cx);
         }
-        let former = std::mem::take(&mut self.tasks);
-        let since = |id: &str| {
-            former
-                .iter()
-                .find(|(t, _)| t.id == id)
-                .map(|(_, since)| *since)
-        };
-        self.tasks = tasks
-            .iter()
-            .take(ROSTER_TASKS_MAX)
-            .map(|task| (task.clone(), since(&task.id).unwrap_or(cx.now)))
-            .collect();
-        let tasks = self.tasks.iter().map(|(task, _)| task.clone()).collect();
-        cx.publish(SessionEvent::TasksChanged { tasks });
     }
 
     /// Deadlines that exist whether or not a turn runs.

@@ -114,7 +114,7 @@ pub(super) fn on_asleep(phase: Phase, order: &Order, cx: &mut Cx<'_>) -> Phase {
             cx.common.failed_starts = 0;
             Starting::begin(wake.fresh, cx)
         }
-        Order::LiftHold(_) => phase,
+        Order::LiftHold(_) | Order::EndTask(_) => phase,
         Order::Keep(wanted) => {
             let state = report::state(&phase, cx.common).code();
             keep::ask(wanted, false, state, cx);
@@ -124,7 +124,7 @@ pub(super) fn on_asleep(phase: Phase, order: &Order, cx: &mut Cx<'_>) -> Phase {
             refuse_answer(answer, cx);
             phase
         }
-        Order::Interrupt(_) | Order::TakeHold(_) => {
+        Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
             refuse_not_running(report::state(&phase, cx.common).code(), cx);
             phase
         }
@@ -169,6 +169,8 @@ pub(super) fn on_working(mut live: Box<Live>, turn: Turn, order: &Order, cx: &mu
         Order::Answer(answer) => live.answer(answer, cx),
         Order::TakeHold(hold) => take_lease(hold, cx),
         Order::LiftHold(lifted) => lift_lease(lifted.id, false, cx),
+        Order::StartTask(start) => live.tasks.start(start, cx),
+        Order::EndTask(end) => live.tasks.end(end, cx),
     }
     Phase::Working(live, turn)
 }
@@ -183,6 +185,8 @@ pub(super) fn on_resting(mut live: Box<Live>, rest: Rest, order: &Order, cx: &mu
         Order::Answer(answer) => live.answer(answer, cx),
         Order::TakeHold(hold) => take_lease(hold, cx),
         Order::LiftHold(lifted) => lift_lease(lifted.id, false, cx),
+        Order::StartTask(start) => live.tasks.start(start, cx),
+        Order::EndTask(end) => live.tasks.end(end, cx),
     }
     Phase::Resting(live, rest)
 }

@@ -77,7 +77,7 @@ impl Session {
             awake.keeper = Some(running.keeper.process);
         }
         if let Some(live) = self.live() {
-            awake.tasks = live.tasks.iter().map(|(task, _)| task.clone()).collect();
+            awake.tasks = live.tasks.reports(common, now);
             awake.asks = live.asks.values().map(|(ask, _)| ask.clone()).collect();
         }
         if let Phase::Resting(live, rest) = &self.phase {
@@ -178,7 +178,7 @@ fn released_state(common: &Common) -> SessionState {
 }
 
 fn is_held_by_background(live: &Live) -> bool {
-    live.holding_tasks().next().is_some() || !live.busy.is_empty() || !live.schedules.is_empty()
+    live.tasks.is_holding() || !live.busy.is_empty() || !live.schedules.is_empty()
 }
 
 /// Cheap: this runs for every line an agent says.
@@ -197,7 +197,7 @@ pub(super) fn is_held(phase: &Phase, common: &Common) -> bool {
 }
 
 pub(super) fn is_held_at_rest(live: &Live, common: &Common) -> bool {
-    live.holding_tasks().next().is_some() || is_held_besides_tasks(live, common)
+    live.tasks.is_holding() || is_held_besides_tasks(live, common)
 }
 
 pub(super) fn is_held_besides_tasks(live: &Live, common: &Common) -> bool {
@@ -256,9 +256,15 @@ fn holds_of_live(live: &Live, common: &Common) -> Vec<Hold> {
         let until = common.limits.approval_hold_max.deadline(*since);
         agent_hold(kind, ask.title.clone(), *since, until, common)
     });
-    let tasks = live.holding_tasks().map(|(task, since)| {
-        let why = format!("{}: {}", task.kind, task.description);
-        agent_hold(HoldKind::Task, why, *since, None, common)
+    let tasks = live.tasks.holding().map(|entry| Hold {
+        owner: entry.owner(common),
+        ..agent_hold(
+            HoldKind::Task,
+            format!("{}: {}", entry.task.kind, entry.task.description),
+            entry.since,
+            None,
+            common,
+        )
     });
     let schedules = live.schedules.values().map(|schedule| {
         let why = schedule.what.clone();

@@ -300,6 +300,20 @@ impl Starting {
                 }
                 Phase::Starting(self)
             }
+            Order::StartTask(start) => {
+                if let Stage::Handshaking(live) = &mut self.stage {
+                    live.tasks.start(start, cx);
+                } else {
+                    orders::refuse_not_running("starting", cx);
+                }
+                Phase::Starting(self)
+            }
+            Order::EndTask(end) => {
+                if let Stage::Handshaking(live) = &mut self.stage {
+                    live.tasks.end(end, cx);
+                }
+                Phase::Starting(self)
+            }
             Order::Interrupt(_) => {
                 orders::refuse_not_running("starting", cx);
                 Phase::Starting(self)

@@ -15,5 +15,6 @@ mod release;
 mod run;
 mod starts;
 mod story;
+mod tasks;
 mod watch;
 mod world;

@@ -5,13 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, DeliveryResult, HoldId,
-    HoldLifted, HoldTaken, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, Stop, StopHow,
-    TurnEnded, TurnOutcome, Wake, Who,
+    AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, DeliveryResult, EndTask, HoldId,
+    HoldLifted, HoldTaken, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, StartTask, Stop,
+    StopHow, TurnEnded, TurnOutcome, Wake, Who,
 };
 use proptest::prelude::*;
 
-use super::world::{Manners, after, conversation};
+use super::world::{Manners, after, conversation, task};
 
 use crate::session::AgentTraits;
 
@@ -189,6 +189,11 @@ fn orders() -> impl Strategy<Value = Order> {
             ttl: Duration::from_secs(ttl),
         })),
         1 => (0..2_u64).prop_map(|id| Order::LiftHold(HoldLifted { id: HoldId(id) })),
+        1 => names().prop_map(|id| Order::StartTask(StartTask {
+            task: task(&id),
+            owner: "me".to_owned(),
+        })),
+        1 => names().prop_map(|id| Order::EndTask(EndTask { id })),
     ]
 }
 
