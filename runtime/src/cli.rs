@@ -22,6 +22,8 @@ mod doctor;
 mod failure;
 mod follow;
 mod hold;
+mod hook;
+mod integrate;
 mod keep;
 mod kit;
 mod look;
@@ -72,6 +74,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Told(verb) => print(&|console| with_runtime(told(&globals, &verb, console))),
         Verb::Restart => print(&|console| with_runtime(restart(&globals, console))),
         Verb::Orphans(args) => print(&|console| orphans::run(&globals, &args, console)),
+        Verb::Integrate { agent } => print(&|console| integrate::run(agent, console)),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
         Verb::Config { verb } => print(&|console| settings::run(&globals, verb, console)),
         Verb::Completions { shell } => print(&|console| completions(shell, console)),

@@ -5,7 +5,7 @@
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules
+//! claim. `real_claude`, `real_pi`, `real_kit`: Drowse with the real agents, by its command line. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
 mod apart;
@@ -28,6 +28,7 @@ mod pipes;
 mod process;
 mod real;
 mod real_claude;
+mod real_kit;
 mod real_pi;
 mod real_wire;
 mod reasons;

@@ -61,6 +61,11 @@ pub(crate) enum Verb {
     Restart,
     /// List agents' processes that nobody owns, and end our own
     Orphans(OrphansArgs),
+    /// Print what makes an agent tell Drowse of its background work
+    Integrate {
+        /// Which agent
+        agent: IntegratedAgent,
+    },
     /// Check that Drowse can work here
     Doctor,
     /// Check or show the configuration
@@ -153,6 +158,8 @@ pub(crate) enum TaskVerb {
         #[command(flatten)]
         of: OfSession,
     },
+    /// Tell what a hook of Claude Code reports on stdin; outside an agent, nothing
+    Hook,
 }
 
 #[derive(Args, Debug)]
@@ -369,6 +376,14 @@ pub(crate) struct OrphansArgs {
     /// List and end nothing, as without any option
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IntegratedAgent {
+    /// Hooks for the settings of Claude Code
+    Claude,
+    /// An extension of Pi
+    Pi,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]

@@ -164,7 +164,7 @@ impl Held {
 async fn heard(signal: &mut Signal) {
     // No more of them can come only when the runtime ends, and this with it.
     if signal.recv().await.is_none() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -58,18 +58,26 @@ impl Inside {
     /// The way for one session. One that is named is spoken for by whoever runs this, not by the
     /// agent.
     pub(super) fn way(&self, of: &OfSession) -> Result<Way, Failure> {
-        let way = match (&of.session, &self.own) {
-            (Some(session), Some((own, _))) if session != own => (self.beside(), session),
-            (_, Some((own, token))) => (Client::unix_for_session(&self.socket, token), own),
-            (Some(session), None) => (self.beside(), session),
+        let own = self.own_way();
+        match (&of.session, own) {
+            (Some(session), Some(own)) if *session == own.session => Ok(own),
+            (Some(session), _) => Ok(Way {
+                client: self.beside(),
+                session: session.clone(),
+            }),
+            (None, Some(own)) => Ok(own),
             (None, None) => {
                 let text = "which session? give --session ID; inside an agent it is its own";
-                return Err(Failure::new(Exit::Usage, text));
+                Err(Failure::new(Exit::Usage, text))
             }
-        };
-        let (client, session) = way;
-        Ok(Way {
-            client: client.named(CLIENT),
+        }
+    }
+
+    /// The way for the session it is in; `None`: it is in none.
+    pub(super) fn own_way(&self) -> Option<Way> {
+        let (session, token) = self.own.as_ref()?;
+        Some(Way {
+            client: Client::unix_for_session(&self.socket, token).named(CLIENT),
             session: session.clone(),
         })
     }
@@ -93,6 +101,7 @@ pub(super) async fn task(
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
     let (way, task, outcome) = match verb {
+        TaskVerb::Hook => return super::hook::run(inside, console).await,
         TaskVerb::Start(args) => {
             let way = inside.way(&args.of)?;
             let new = NewTask {

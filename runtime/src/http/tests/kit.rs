@@ -160,12 +160,11 @@ fn a_sessions_token_reaches_no_further() {
         b"",
     );
     assert_eq!(reply.status, 401);
-    let owners: Vec<String> = orders(&endpoint)
-        .into_iter()
-        .filter_map(|order| match order {
-            Order::StartTask(start) => Some(start.owner),
-            _ => None,
-        })
-        .collect();
+    let mut owners = Vec::new();
+    for order in orders(&endpoint) {
+        if let Order::StartTask(start) = order {
+            owners.push(start.owner);
+        }
+    }
     assert_eq!(owners, ["inside the agent", "inside the agent"]);
 }
