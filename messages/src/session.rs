@@ -276,6 +276,14 @@ pub struct Wake {
     pub by: Who,
 }
 
+/// Release the session and start its process again, in the same conversation: its recipe has
+/// another environment. One that is busy goes on until it is at rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeAccount {
+    /// Who asks.
+    pub by: Who,
+}
+
 /// Interrupt the running turn by the agent's protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interrupt {

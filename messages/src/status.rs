@@ -10,7 +10,7 @@ use crate::hold::HoldKind;
 use crate::id::{HoldId, Incarnation, Name, SessionId};
 use crate::kept::KeptReport;
 use crate::process::ProcIdentity;
-use crate::reason::EndReport;
+use crate::reason::{EndReport, Who};
 use crate::saved::{Profile, Progress, SavedSession};
 use crate::session::{Ask, Conversation, Task};
 use crate::time::{WallTime, millis};
@@ -165,6 +165,15 @@ impl TaskReport {
     }
 }
 
+/// An account change that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeReport {
+    /// Who asked for it.
+    pub by: Who,
+    /// How long ago, in milliseconds.
+    pub age_ms: u64,
+}
+
 /// Memory and number of processes of one backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -193,6 +202,9 @@ pub struct AwakeReport {
     /// The background tasks that are known, ambient ones too.
     #[serde(default)]
     pub tasks: Vec<TaskReport>,
+    /// It is released and started again with another environment once it is at rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account_change: Option<ChangeReport>,
     /// What the agent asks a person.
     #[serde(default)]
     pub asks: Vec<Ask>,
@@ -309,6 +321,9 @@ impl SessionReport {
             for hold in &mut awake.holds {
                 hold.age_ms = hold.age_ms.saturating_add(by);
                 hold.ends_in_ms = hold.ends_in_ms.map(|left| left.saturating_sub(by));
+            }
+            if let Some(change) = &mut awake.account_change {
+                change.age_ms = change.age_ms.saturating_add(by);
             }
             for task in &mut awake.tasks {
                 task.age_ms = task.age_ms.saturating_add(by);

@@ -99,6 +99,33 @@ pub struct WakeSession {
     pub fresh: bool,
 }
 
+/// `POST /v1/sessions/{id}/restart`: go on in the same conversation with another environment.
+///
+/// An environment is a secret: `Debug` does not show it.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RestartSession {
+    /// Variables put over those the session has.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for RestartSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestartSession").finish_non_exhaustive()
+    }
+}
+
+/// Answer to it: the environment is on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartedSession {
+    /// True when it is restarted only once it is at rest.
+    pub waits: bool,
+    /// What it waits for, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_by: Vec<String>,
+}
+
 /// `POST /v1/sessions/{id}/tasks`: a background task has begun. The same name again changes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

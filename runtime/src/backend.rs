@@ -16,7 +16,10 @@ use std::time::Duration;
 use actix::Recipient;
 use drowse_actors::ports::{Backends, Clock, Launch, Left, LocalPending, Store};
 use drowse_actors::session::Facts;
-use drowse_messages::{Adopted, Incarnation, Kept, LaunchFailed, Limit, Name, Recipe, SessionId};
+use drowse_messages::{
+    Adopted, AgentStatus, Conversation, Incarnation, Kept, LaunchFailed, Limit, Name, Recipe,
+    SessionId,
+};
 use drowse_policy::BackendOrder;
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,6 +35,7 @@ use crate::token::SessionTokens;
 use retired::{Retired, Retiring};
 
 mod checkpoint;
+pub(crate) mod claim;
 mod launch;
 mod lines;
 mod link;
@@ -39,6 +43,7 @@ mod outbox;
 mod retired;
 mod strays;
 
+use claim::Claims;
 use link::{Taken, Ties};
 
 /// 256 orders wait for one backend at most. Policy gives a handful for each turn.
@@ -75,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) socket: PathBuf,
     /// With what it does so.
     pub(crate) tokens: SessionTokens,
+    /// Which conversations are taken.
+    pub(crate) claims: Claims,
 }
 
 impl Shared {
@@ -108,6 +115,16 @@ struct Parked {
     taken: Taken,
     protocol: Name,
     redactor: Redactor,
+    /// What its observer knows of it.
+    conversation: Option<Conversation>,
+}
+
+fn conversation_of(status: &AgentStatus) -> Option<Conversation> {
+    if let AgentStatus::Conversation(conversation) = status {
+        Some(conversation.clone())
+    } else {
+        None
+    }
 }
 
 /// The backends of one daemon.
@@ -159,9 +176,10 @@ impl LocalBackends {
         Ties {
             session,
             incarnation,
-            protocol,
             facts,
             redactor,
+            claim: self.shared.claims.claim(session, &protocol),
+            protocol,
             buffer: self.buffer.clone(),
             ending: self.ending.clone(),
         }
@@ -228,21 +246,23 @@ impl Backends for LocalBackends {
         let recipe = &launch.recipe;
         let redactor = self.redactor(recipe, session);
         let whose = (session, incarnation);
-        let ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
+        let mut ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
         let shared = self.shared.clone();
         self.run(session, incarnation, ties.facts.clone(), async move {
-            match prepare(&shared, &launch) {
-                Ok(prepared) => link::run(&shared, launch, prepared, ties, inbox).await,
-                Err(error) => {
-                    let failed = LaunchFailed {
-                        incarnation,
-                        error,
-                        retry: false,
-                    };
-                    ties.facts.do_send(Facts(vec![failed.into()]));
-                    None
-                }
-            }
+            let (error, retry) = match prepare(&shared, &launch) {
+                Ok(prepared) => match ties.claim.take(&launch, &prepared).await {
+                    Ok(()) => return link::run(&shared, launch, prepared, ties, inbox).await,
+                    Err(error) => (error, true),
+                },
+                Err(error) => (error, false),
+            };
+            let failed = LaunchFailed {
+                incarnation,
+                error,
+                retry,
+            };
+            ties.facts.do_send(Facts(vec![failed.into()]));
+            None
         });
     }
 
@@ -271,6 +291,7 @@ impl Backends for LocalBackends {
                 taken,
                 redactor,
                 protocol: left.recipe.protocol,
+                conversation: adopted.statuses.iter().find_map(conversation_of),
             };
             all.borrow_mut().insert(left.session, parked);
             Ok(adopted)
@@ -283,12 +304,16 @@ impl Backends for LocalBackends {
             taken,
             protocol,
             redactor,
+            conversation,
         }) = parked
         else {
             return;
         };
         let inbox = self.enlist(session, incarnation);
-        let ties = self.ties((session, incarnation), protocol, redactor, facts.clone());
+        let mut ties = self.ties((session, incarnation), protocol, redactor, facts.clone());
+        if let Some(conversation) = &conversation {
+            ties.claim.follow(conversation);
+        }
         let shared = self.shared.clone();
         self.run(session, incarnation, facts, async move {
             taken.follow(ties).serve(&shared, inbox).await

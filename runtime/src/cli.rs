@@ -13,6 +13,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use drowse_client::Client;
 
+mod account;
 mod again;
 mod args;
 mod ask;
@@ -41,7 +42,7 @@ use crate::daemon::{Daemon, ServeOptions};
 use crate::demo;
 use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
-use args::{AskedVerb, ServeArgs, ToldVerb, Verb};
+use args::{AskedVerb, RestartArgs, ServeArgs, ToldVerb, Verb};
 use console::{Console, End};
 use failure::Failure;
 use kit::Inside;
@@ -72,7 +73,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Demo => demo::run(&globals),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
         Verb::Told(verb) => print(&|console| with_runtime(told(&globals, &verb, console))),
-        Verb::Restart => print(&|console| with_runtime(restart(&globals, console))),
+        Verb::Restart(args) => print(&|console| with_runtime(restart(&globals, &args, console))),
         Verb::Orphans(args) => print(&|console| orphans::run(&globals, &args, console)),
         Verb::Integrate { agent } => print(&|console| integrate::run(agent, console)),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
@@ -126,7 +127,15 @@ async fn told(
 }
 
 /// Only for a daemon that runs: one that is started for it would be the newest already.
-async fn restart(globals: &Globals, console: &mut Console<'_>) -> Result<Exit, Failure> {
+async fn restart(
+    globals: &Globals,
+    args: &RestartArgs,
+    console: &mut Console<'_>,
+) -> Result<Exit, Failure> {
+    if let Some(id) = &args.id {
+        let client = connected(globals).await?;
+        return account::run(&client, id, args, console).await;
+    }
     let paths = places(globals)?;
     paths.check()?;
     let client = Client::unix(&paths.socket).named("drowse-cli");

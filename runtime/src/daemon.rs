@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::adapter::Adapter;
 use crate::adapters::Adapters;
+use crate::backend::claim::Claims;
 use crate::backend::{LocalBackends, STATE_VARIABLE, Shared as Backing};
 use crate::chain::chain;
 use crate::clock::SystemClock;
@@ -372,6 +373,7 @@ impl Parts {
             state_key: self.state_key(),
             socket: self.paths.socket.clone(),
             tokens: SessionTokens::of(&self.paths.state_dir)?,
+            claims: Claims::of(&self.paths.state_dir),
         }))
     }
 

@@ -11,7 +11,7 @@
 //! | `/v1/sessions/{id}/log` | GET |
 //! | `/v1/sessions/{id}/tasks` `/holds` | GET, POST |
 //! | `/v1/sessions/{id}/tasks/{name}` `/holds/{hold}` | DELETE |
-//! | `/v1/sessions/{id}/release` `/wake` `/stop` `/interrupt` `/asks/{ask}` | POST |
+//! | `/v1/sessions/{id}/release` `/wake` `/restart` `/stop` `/interrupt` `/asks/{ask}` | POST |
 //!
 //! Fed by clients; asks the daemon through its [`Front`]. Decides nothing about sessions and keeps nothing of
 //! them. Invariants: no request is looked at before its sender was (`access`); every failure is a
@@ -20,6 +20,7 @@
 
 mod accept;
 mod access;
+mod account;
 mod body;
 mod front;
 mod kept;

@@ -1,13 +1,14 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
 //! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `told`: one promise each, kept by the real daemon with
+//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `told`, `account`, `writers`: one promise each, kept by the real daemon with
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
 //! claim. `real_claude`, `real_pi`, `real_kit`: Drowse with the real agents, by its command line. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
+mod account;
 mod apart;
 mod cgroup;
 mod cli;
@@ -41,3 +42,4 @@ mod teardown;
 mod tidy;
 mod told;
 mod wake;
+mod writers;

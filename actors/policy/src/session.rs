@@ -12,7 +12,8 @@
 //! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
 //! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
 //! session without one in `resting.rs`, what a live agent says besides in `live.rs`, its background tasks
-//! in `roster.rs`, a session without a process in `asleep.rs`, what people ask for in `orders.rs`, what is written down in
+//! in `roster.rs` and, where only the process tree shows them, `observe.rs`, a session without a process in `asleep.rs`, what people ask for in `orders.rs` and
+//! `change.rs`, what is written down in
 //! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
@@ -31,11 +32,13 @@ use crate::effect::{BackendOrder, Effect, Input};
 
 mod adopt;
 mod asleep;
+mod change;
 mod ending;
 mod idle;
 mod keep;
 mod kept_tree;
 mod live;
+mod observe;
 mod orders;
 mod purpose;
 mod record;
@@ -58,6 +61,7 @@ pub use report::Times;
 pub use roster::{ROSTER_TASKS_MAX, TOLD_TASKS_MAX};
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 
+use change::Change;
 use ending::Ending;
 use idle::Rest;
 use keep::{Clearing, Keepsakes};
@@ -72,6 +76,8 @@ pub struct AgentTraits {
     pub can_resume: bool,
     /// The agent reports its background tasks.
     pub reports_tasks: bool,
+    /// It does not, and what the process tree shows counts instead.
+    pub observed: bool,
 }
 
 /// A lease somebody took.
@@ -102,6 +108,8 @@ struct Common {
     awaits_nudge: bool,
     leases: BTreeMap<HoldId, Lease>,
     keep: Keepsakes,
+    /// It is to go on with another environment.
+    change: Option<Change>,
     end: Option<EndReport>,
     last_error: Option<String>,
     /// Starts that failed since a turn last began; the back-off grows with it.
@@ -242,6 +250,7 @@ impl Session {
                 awaits_nudge: !matches!(phase, Phase::Failing),
                 leases: BTreeMap::new(),
                 keep: Keepsakes::restore(&progress.keeping),
+                change: None,
                 end: progress.end.clone(),
                 last_error: progress.last_error.clone(),
                 failed_starts: 0,

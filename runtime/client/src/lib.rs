@@ -32,8 +32,9 @@ use std::path::PathBuf;
 
 use drowse_messages::{
     Answer, AskReply, Event, HoldId, HoldReport, KeptReport, MessageId, NewHold, NewKeep,
-    NewMessage, NewSession, NewTask, Restarting, SavedMessage, Sent, SessionPage, SessionReport,
-    SessionState, StatusReport, StopSession, TakenHold, TaskReport, WakeSession,
+    NewMessage, NewSession, NewTask, RestartSession, RestartedSession, Restarting, SavedMessage,
+    Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession, TakenHold,
+    TaskReport, WakeSession,
 };
 use hyper::Method;
 
@@ -330,6 +331,21 @@ impl Client {
     pub async fn wake(&self, session: &str, fresh: bool) -> Result<(), ClientError> {
         let call = self.post(session_path(session, "/wake")?);
         call.body(&WakeSession { fresh })?.done().await
+    }
+
+    /// `POST /v1/sessions/{id}/restart`: goes on in the same conversation with these variables put
+    /// over those it has. Returns when they are on disk; a session that is busy is restarted once it
+    /// is at rest.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `cannot_resume` when the conversation would be lost.
+    pub async fn restart_session(
+        &self,
+        session: &str,
+        wanted: &RestartSession,
+    ) -> Result<RestartedSession, ClientError> {
+        let call = self.post(session_path(session, "/restart")?);
+        call.body(wanted)?.json().await
     }
 
     /// `DELETE /v1/sessions/{id}`: returns when the order is accepted.

@@ -57,8 +57,8 @@ pub(crate) enum Verb {
     /// What is said of a session from inside it, or from beside it.
     #[command(flatten)]
     Told(ToldVerb),
-    /// Replace the daemon, by a newer one if there is; agents and their turns go on
-    Restart,
+    /// Replace the daemon, by a newer one if there is; with ID, change its environment
+    Restart(RestartArgs),
     /// List agents' processes that nobody owns, and end our own
     Orphans(OrphansArgs),
     /// Print what makes an agent tell Drowse of its background work
@@ -325,6 +325,23 @@ pub(crate) struct SessionsArgs {
     pub(crate) no_wait: bool,
 }
 
+/// How a daemon is replaced, or one session's environment.
+#[derive(Args, Debug)]
+pub(crate) struct RestartArgs {
+    /// Id, unique prefix or name of a session; without it, the daemon
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// A variable for the session's agent; without "=", as it is here (repeatable)
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "id")]
+    pub(crate) env: Vec<String>,
+    /// A file of such lines; empty ones and those that begin with # are skipped
+    #[arg(long, value_name = "FILE", requires = "id")]
+    pub(crate) env_file: Option<PathBuf>,
+    /// Do not wait until it is done
+    #[arg(long, requires = "id")]
+    pub(crate) no_wait: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
@@ -451,6 +468,7 @@ mod tests {
             "drowse keep --listen 0",
             "drowse keep --listen 65536",
             "drowse serve --listen 0.0.0.0:80",
+            "drowse restart --env A=b",
             "drowse task",
             "drowse task start",
             "drowse hold",

@@ -19,7 +19,7 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, body, kept, kit, metrics, open};
+use super::{Context, account, body, kept, kit, metrics, open};
 
 pub(super) type Answered = Result<HttpResponse, Problem>;
 
@@ -96,6 +96,10 @@ pub(super) fn configure(app: &mut ServiceConfig) {
     .service(post_only(
         "/v1/sessions/{session}/wake",
         web::post().to(wake),
+    ))
+    .service(post_only(
+        "/v1/sessions/{session}/restart",
+        web::post().to(account::restart),
     ))
     .service(post_only(
         "/v1/sessions/{session}/asks/{ask}",

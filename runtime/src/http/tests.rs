@@ -143,6 +143,7 @@ fn shared(folder: &Path, config: &str) -> Arc<Shared> {
         traits: AgentTraits {
             can_resume: true,
             reports_tasks: false,
+            observed: false,
         },
     }];
     let files = vec![ConfigFile {

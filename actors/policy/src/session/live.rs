@@ -50,6 +50,8 @@ pub(super) struct Live {
     pub(super) turn_ended: Option<MonoTime>,
     /// It has begun a turn.
     has_worked: bool,
+    /// When its first turn was begun, by it or by us.
+    first_turn: Option<MonoTime>,
     hard_limit_warned: bool,
 }
 
@@ -66,6 +68,7 @@ impl Live {
             schedules: BTreeMap::new(),
             turn_ended: None,
             has_worked: false,
+            first_turn: None,
             hard_limit_warned: false,
         }
     }
@@ -74,6 +77,8 @@ impl Live {
     pub(super) fn adopted(running: Running, cx: &Cx<'_>) -> Self {
         Self {
             has_worked: true,
+            // When it was is not known. Helpers come with the start, so that is long over.
+            first_turn: Some(cx.now.after(cx.common.limits.start_limit)),
             ..Self::new(running, cx)
         }
     }
@@ -84,6 +89,20 @@ impl Live {
 
     pub(super) fn launched(&self) -> MonoTime {
         self.launched
+    }
+
+    /// A turn begins.
+    pub(super) fn note_turn(&mut self, now: MonoTime) {
+        self.first_turn.get_or_insert(now);
+    }
+
+    pub(super) fn first_turn(&self) -> Option<MonoTime> {
+        self.first_turn
+    }
+
+    /// It has begun a turn.
+    pub(super) fn has_worked(&self) -> bool {
+        self.has_worked
     }
 
     /// It began a turn: it is a working agent, and its starts may fail anew.

@@ -80,6 +80,7 @@ impl Session {
             awake.tasks = live.tasks.reports(common, now);
             awake.asks = live.asks.values().map(|(ask, _)| ask.clone()).collect();
         }
+        awake.account_change = common.change.as_ref().map(|change| change.report(now));
         if let Phase::Resting(live, rest) = &self.phase {
             awake.idle_ms = Some(millis(now.since(rest.quiet_since)));
             awake.releases_in_ms = rest
@@ -162,6 +163,7 @@ fn released_state(common: &Common) -> SessionState {
         Reason::Stopped | Reason::Removed => SessionState::Stopped,
         Reason::Idle
         | Reason::Manual
+        | Reason::AccountChange
         | Reason::TaskHoldExpired
         | Reason::ApprovalExpired
         | Reason::HardLimit
@@ -201,11 +203,18 @@ pub(super) fn is_held_at_rest(live: &Live, common: &Common) -> bool {
 }
 
 pub(super) fn is_held_besides_tasks(live: &Live, common: &Common) -> bool {
+    !common.inbox.is_empty() || is_held_by_others(live, common)
+}
+
+pub(super) fn is_held_by_more_than_messages(live: &Live, common: &Common) -> bool {
+    live.tasks.is_holding() || is_held_by_others(live, common)
+}
+
+fn is_held_by_others(live: &Live, common: &Common) -> bool {
     !live.busy.is_empty()
         || !live.asks.is_empty()
         || !live.schedules.is_empty()
         || !common.leases.is_empty()
-        || !common.inbox.is_empty()
         || live.roster_unknown_until.is_some()
 }
 

@@ -1,7 +1,7 @@
 //! The background tasks of one live agent: a set for each source that tells of some.
 //!
 //! Fed by `live.rs` with what the agent says, as a whole set each time, and by orders with what its
-//! hooks and extensions tell one by one. Invariants: no source changes what another one said; each
+//! hooks and extensions tell one by one, and by `idle.rs` with what its process tree shows. Invariants: no source changes what another one said; each
 //! set is bounded; all of them end with the backend, because a task does not outlive its tree.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,9 @@ use crate::effect::Effect;
 pub const ROSTER_TASKS_MAX: usize = 256;
 /// 64 tasks told one by one: more is a hook that forgets to end them.
 pub const TOLD_TASKS_MAX: usize = 64;
+
+/// Who tells of what was seen in the process tree.
+const OBSERVER: &str = "drowse";
 
 /// A task and since when it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +44,16 @@ pub(super) struct Roster {
     agent: Vec<Entry>,
     /// Told one by one, by id.
     told: BTreeMap<String, Entry>,
+    /// Seen in the process tree, by nobody's word.
+    observed: Vec<Entry>,
 }
 
 impl Roster {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.agent.iter().chain(self.told.values())
+        self.agent
+            .iter()
+            .chain(self.told.values())
+            .chain(&self.observed)
     }
 
     /// Tasks that hold; ambient ones do not (behaviour 18).
@@ -57,30 +65,20 @@ impl Roster {
         self.holding().next().is_some()
     }
 
-    /// Replaces what the agent itself reports. A task that was there before keeps its age. False
-    /// when nothing has changed.
+    /// Replaces what the agent itself reports. False when nothing has changed.
     pub(super) fn replace(&mut self, tasks: &[Task], now: MonoTime) -> bool {
-        let is_same = |(old, new): (&Entry, &Task)| old.task == *new;
-        if self.agent.len() == tasks.len() && self.agent.iter().zip(tasks).all(is_same) {
-            return false;
-        }
-        let former = std::mem::take(&mut self.agent);
-        let since = |id: &str| {
-            former
-                .iter()
-                .find(|old| old.task.id == id)
-                .map(|old| old.since)
-        };
-        self.agent = tasks
-            .iter()
-            .take(ROSTER_TASKS_MAX)
-            .map(|task| Entry {
-                task: task.clone(),
-                owner: None,
-                since: since(&task.id).unwrap_or(now),
-            })
-            .collect();
-        true
+        replace(&mut self.agent, tasks, None, now)
+    }
+
+    /// Replaces what was seen in the process tree. False when nothing has changed.
+    pub(super) fn observe(&mut self, tasks: &[Task], now: MonoTime) -> bool {
+        replace(&mut self.observed, tasks, Some(OBSERVER), now)
+    }
+
+    /// True when nothing but what was seen in the tree holds.
+    pub(super) fn is_only_observed(&self) -> bool {
+        let mut others = self.agent.iter().chain(self.told.values());
+        !others.any(|entry| !entry.task.ambient)
     }
 
     /// A task begins that is told of by itself.
@@ -125,4 +123,28 @@ impl Roster {
         };
         self.iter().map(report).collect()
     }
+}
+
+/// Puts a whole set in another's place. A task that was there before keeps its age. False when
+/// nothing has changed.
+fn replace(set: &mut Vec<Entry>, tasks: &[Task], owner: Option<&str>, now: MonoTime) -> bool {
+    let is_same = |(old, new): (&Entry, &Task)| old.task == *new;
+    if set.len() == tasks.len() && set.iter().zip(tasks).all(is_same) {
+        return false;
+    }
+    let former = std::mem::take(set);
+    let since = |id: &str| {
+        let mut former = former.iter();
+        former.find(|old| old.task.id == id).map(|old| old.since)
+    };
+    *set = tasks
+        .iter()
+        .take(ROSTER_TASKS_MAX)
+        .map(|task| Entry {
+            task: task.clone(),
+            owner: owner.map(str::to_owned),
+            since: since(&task.id).unwrap_or(now),
+        })
+        .collect();
+    true
 }

@@ -3,6 +3,7 @@
 //! A test names the rows of the list of behaviours (`B 10`) and the cases (`D19`) it proves.
 
 mod adopt;
+mod change;
 mod countdown;
 mod generate;
 mod holds;

@@ -120,6 +120,14 @@ fn explain_awake(text: &mut Text, awake: &AwakeReport) {
         text.heading("Cannot be resumed");
         text.line(format_args!("  {}", cut(why, TEXT_CHARS_MAX)));
     }
+    if let Some(change) = &awake.account_change {
+        text.heading("To be restarted");
+        text.line(format_args!(
+            "  with another environment, once it is at rest; asked for by {} {} ago",
+            one_line(&change.by.to_string()),
+            duration(change.age_ms)
+        ));
+    }
     if !awake.holds.is_empty() {
         text.heading("Held by");
         for report in &awake.holds {

@@ -166,7 +166,7 @@ impl Watch {
                     .entry(queued.message)
                     .or_insert(Message::Waiting);
             }
-            Input::Order(Order::Wake(_)) => self.wanted = true,
+            Input::Order(Order::Wake(_) | Order::ChangeAccount(_)) => self.wanted = true,
             Input::Order(Order::Stop(stop)) if stop.how != StopHow::Release => {
                 self.wanted = false;
             }
@@ -290,7 +290,7 @@ impl Watch {
                 assert!(grace_over || tree.killed || tree.found_somebody);
                 tree.killed = true;
             }
-            ReapStep::Snapshot | ReapStep::Verify => {}
+            ReapStep::Look | ReapStep::Snapshot | ReapStep::Verify => {}
         }
     }
 

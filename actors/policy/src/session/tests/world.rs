@@ -346,7 +346,11 @@ impl World {
                     answers.push((3, self.empties()));
                 }
             }
-            ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => {}
+            ReapStep::Look
+            | ReapStep::Snapshot
+            | ReapStep::Terminate
+            | ReapStep::Kill
+            | ReapStep::Verify => {}
         }
         if self.manners.reaper_answers {
             let mut report = self.report(request, processes);
@@ -354,7 +358,7 @@ impl World {
                 report.kept = vec![ProcReport {
                     // Only a snapshot looks for ports.
                     listens: match request.step {
-                        ReapStep::Snapshot => vec![3000],
+                        ReapStep::Look | ReapStep::Snapshot => vec![3000],
                         ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => Vec::new(),
                     },
                     ..server(of)
@@ -376,7 +380,7 @@ impl World {
         let ends = match request.step {
             ReapStep::Terminate => self.manners.heeds_term,
             ReapStep::Kill => self.manners.heeds_kill,
-            ReapStep::Snapshot | ReapStep::Verify => false,
+            ReapStep::Look | ReapStep::Snapshot | ReapStep::Verify => false,
         };
         let mut answers = Vec::new();
         if ends && !spared {
