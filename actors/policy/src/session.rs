@@ -56,6 +56,7 @@ pub use ending::{SNAPSHOT_MAX, STUCK_RETRY_AFTER};
 pub use idle::LATE_TICK_MAX;
 pub use keep::{ASKED_MAX, KEEP_TTL_MAX, KEPT_MAX, RETIRED_MAX};
 pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, SCHEDULES_MAX};
+pub use observe::LOOK_MAX;
 pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
 pub use report::Times;
 pub use roster::{ROSTER_TASKS_MAX, TOLD_TASKS_MAX};

@@ -135,7 +135,7 @@ impl Claims {
                 .open(&path)
                 .map_err(failed)?;
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                let holder = holder(&file).map(|pid| in_words(pid));
+                let holder = holder(&file).map(in_words);
                 let holder = holder.unwrap_or_else(|| "another process".to_owned());
                 return Err(format!("conversation {id} is in use by {holder}"));
             }
@@ -319,6 +319,7 @@ fn in_words(pid: i32) -> String {
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -392,13 +393,23 @@ mod tests {
         claims.take(session(2), key()).unwrap();
     }
 
+    const PATIENCE: Duration = Duration::from_secs(10);
+
     struct Stranger(Child);
 
     impl Stranger {
         fn run(arg0: &str, args: &[&str]) -> Self {
             let mut command = Command::new("sh");
             command.arg0(arg0).args(["-c", "read x"]).args(args);
-            Self(command.stdin(Stdio::piped()).spawn().unwrap())
+            let child = command.stdin(Stdio::piped()).spawn().unwrap();
+            // The kernel shows the arguments a moment after a program has begun.
+            let path = format!("/proc/{}/cmdline", child.id());
+            let end = Instant::now() + PATIENCE;
+            while !fs::read(&path).unwrap().starts_with(arg0.as_bytes()) {
+                assert!(Instant::now() < end, "it does not show its arguments");
+                std::thread::yield_now();
+            }
+            Self(child)
         }
     }
 

@@ -154,44 +154,55 @@ async fn until_ready(
             let text = format!("the daemon ended before {session} was restarted");
             return Err(Failure::new(Exit::Temporary, text));
         };
-        match event.what {
-            SessionEvent::Ready {
-                incarnation,
-                resumed,
-            } if incarnation > before.incarnation => {
-                return Ok(match resumed {
-                    true => "restarted, conversation resumed",
-                    false => "restarted, new conversation",
-                });
+        if let Some(done) = sign(&event.what, before) {
+            return done.map_err(|failure| failure.with(&advice));
+        }
+        if let SessionEvent::Gap { .. } = event.what {
+            let now = client.session(&session).await?;
+            if is_ready(now.state) && now.incarnation > before.incarnation {
+                return Ok("restarted");
             }
-            SessionEvent::StartFailed {
-                error,
-                retry_in_ms: None,
-                ..
-            } => {
-                let text = format!("could not be started: {}", one_line(&error));
-                return Err(Failure::new(Exit::Error, text).with(&advice));
-            }
-            SessionEvent::ReleaseFailed { .. } => {
-                let text = "its former processes could not be ended; it is tried again";
-                return Err(Failure::new(Exit::Error, text).with(&advice));
-            }
-            SessionEvent::Gap { .. } => {
-                let now = client.session(&session).await?;
-                let is_ready = matches!(
-                    now.state,
-                    SessionState::Working
-                        | SessionState::NeedsYou
-                        | SessionState::Waiting
-                        | SessionState::Resting
-                );
-                if is_ready && now.incarnation > before.incarnation {
-                    return Ok("restarted");
-                }
-            }
-            _ => {}
         }
     }
+}
+
+/// What an event means for it; `None`: nothing yet.
+fn sign(what: &SessionEvent, before: &SessionReport) -> Option<Result<&'static str, Failure>> {
+    if let SessionEvent::Ready {
+        incarnation,
+        resumed,
+    } = what
+        && *incarnation > before.incarnation
+    {
+        return Some(Ok(match resumed {
+            true => "restarted, conversation resumed",
+            false => "restarted, new conversation",
+        }));
+    }
+    let failed = |text: String| Some(Err(Failure::new(Exit::Error, text)));
+    if let SessionEvent::StartFailed {
+        error,
+        retry_in_ms: None,
+        ..
+    } = what
+    {
+        return failed(format!("could not be started: {}", one_line(error)));
+    }
+    if let SessionEvent::ReleaseFailed { .. } = what {
+        let text = "its former processes could not be ended; it is tried again";
+        return failed(text.to_owned());
+    }
+    None
+}
+
+const fn is_ready(state: SessionState) -> bool {
+    matches!(
+        state,
+        SessionState::Working
+            | SessionState::NeedsYou
+            | SessionState::Waiting
+            | SessionState::Resting
+    )
 }
 
 #[cfg(test)]

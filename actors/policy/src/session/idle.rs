@@ -208,6 +208,10 @@ pub(super) fn on_look(
         return Phase::Resting(live, rest);
     }
     rest.looking = None;
+    // The limit may be another one by now.
+    if window_is_open(&rest, &cx.common.limits, cx.now) {
+        return Phase::Resting(live, rest);
+    }
     let Some(tasks) = observe::work(look, &live) else {
         rest.defer_for(vec![UNSEEN.to_owned()], &live, cx);
         return Phase::Resting(live, rest);

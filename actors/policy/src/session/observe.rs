@@ -19,7 +19,7 @@ use super::{Common, Cx, keep};
 use crate::effect::Effect;
 
 /// How long a look may take. 5 s: one that never comes defers the release, and is asked for again.
-pub(super) const LOOK_MAX: Duration = Duration::from_secs(5);
+pub const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// 16: a person reads them; whether there are more changes nothing.
 const OBSERVED_TASKS_MAX: usize = 16;
@@ -73,13 +73,16 @@ pub(super) fn work(report: &ReapReport, live: &Live) -> Option<Vec<Task>> {
         TICK.saturating_mul(ticks)
     };
     // Its launch was heard of a moment after it, so this is too early rather than too late.
-    let first_turn = live.first_turn()?.since(live.launched());
+    let Some(first_turn) = live.first_turn() else {
+        return Some(Vec::new());
+    };
+    let first_turn = first_turn.since(live.launched());
     let is_work = |process: &&ProcReport| {
         let is_shell = SHELLS.contains(&process.name.as_str());
         let is_apart = process.process_session != own.process_session;
         let is_left = process.parent == keeper.pid();
         process.identity != agent
-            && began(process) >= first_turn
+            && began(process) > first_turn
             && (is_shell || is_apart || is_left)
     };
     let found: Vec<&ProcReport> = report.processes.iter().filter(is_work).collect();

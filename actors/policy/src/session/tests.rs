@@ -10,6 +10,7 @@ mod holds;
 mod keep;
 mod ladder;
 mod limits;
+mod observe;
 mod orders;
 mod properties;
 mod release;

@@ -275,6 +275,10 @@ impl Watch {
     }
 
     fn check_reap(&mut self, incarnation: Incarnation, step: ReapStep, now: MonoTime) {
+        // A look is no part of a teardown, and may be owed when one begins.
+        if step == ReapStep::Look {
+            return;
+        }
         let owed = self.reap.insert(incarnation, (step, now));
         // A kept tree that is to be ended as a whole is not left to what was asked for a part.
         let begins = step == ReapStep::Terminate && self.retired.contains(&incarnation);

@@ -141,6 +141,8 @@ pub(super) struct World {
     pub(super) in_turn: bool,
     /// Somebody still stands below the keeper, or could.
     pub(super) tree: bool,
+    /// Others below the agent, for a look at it.
+    pub(super) beside: Vec<ProcReport>,
     /// What the session asks for is checked; off where the session is lied to.
     pub(super) strict: bool,
 }
@@ -156,6 +158,7 @@ impl World {
             kept: BTreeSet::new(),
             in_turn: false,
             tree: false,
+            beside: Vec::new(),
             strict: true,
         }
     }
@@ -326,6 +329,12 @@ impl World {
         processes.extend(self.child.then(|| process(102, of)));
         let spared = self.server && request.keep.iter().any(|rule| is_server(rule, of));
         processes.extend((self.server && !spared).then(|| server(of)));
+        if request.step == ReapStep::Look {
+            for process in &mut processes {
+                process.process_session = 101;
+            }
+            processes.extend(self.beside.iter().cloned());
+        }
         let mut answers = Vec::new();
         match request.step {
             ReapStep::Terminate if self.manners.heeds_term && self.tree => {
