@@ -43,7 +43,10 @@ pub use process::{
 };
 pub use reason::{EndReport, Reason, Refusal, Who};
 pub use registry::{Accepted, AccountChange, OpenSession, Order, SendMessage};
-pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
+pub use saved::{
+    Ages, Lease, MessageState, Pinned, Profile, Progress, Recipe, Running, SavedMessage,
+    SavedSession, ToldTask, WaitingChange,
+};
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChangeAccount, ChildExited, Conversation, Delivered, DeliveryResult, EndTask, IdleTick,

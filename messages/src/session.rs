@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Incarnation, MessageId};
 use crate::process::ExitStatus;
 use crate::reason::Who;
-use crate::saved::Running;
+use crate::saved::{Ages, Running};
 
 /// Evidence that the session is in use. It moves the idle clock and decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -355,6 +355,8 @@ pub struct Adopted {
     pub incarnation: Incarnation,
     /// Its processes.
     pub running: Running,
+    /// Since when things are so with it, as written down last; `None`: nobody knows.
+    pub ages: Option<Ages>,
     /// The message that the agent was given whole and has not been heard to answer.
     pub in_flight: Option<MessageId>,
     /// Messages marked delivered of which the agent is not known to have got all.

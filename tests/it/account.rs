@@ -97,7 +97,7 @@ fn a_session_goes_on_with_another_account() {
 /// turn; what was said meanwhile is answered with the new account.
 #[test]
 fn a_busy_session_is_restarted_once_it_is_at_rest() {
-    let daemon = daemon!("account_busy").limit("idle_after", "off").start();
+    let mut daemon = daemon!("account_busy").limit("idle_after", "off").start();
     let id = opened(&daemon);
     let gate = daemon.path("gate");
     let turn = daemon.post(&id, &format!("FAKE:wait {}", gate.display()));
@@ -113,6 +113,9 @@ fn a_busy_session_is_restarted_once_it_is_at_rest() {
         explained.contains("with another environment, once it is at rest"),
         "{explained}"
     );
+    // The next daemon knows of it, too.
+    daemon.kill9();
+    daemon.restart();
     let next = daemon.post(&id, "FAKE:env ACCOUNT_KEY");
     std::fs::write(&gate, "").unwrap();
     assert_eq!(daemon.settled(turn).state, MessageState::Answered);

@@ -1,7 +1,8 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
 //! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `told`, `account`, `writers`, `observed`: one promise each, kept by the real daemon with
+//! `fates`, `restart`, `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `told`, `account`,
+//! `writers`, `observed`: one promise each, kept by the real daemon with
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
@@ -17,6 +18,7 @@ mod crash;
 mod crowd;
 mod daemon_crash;
 mod extension;
+mod fates;
 mod hold;
 mod idle_release;
 mod inbox;
@@ -35,6 +37,7 @@ mod real_pi;
 mod real_wire;
 mod reasons;
 mod recover;
+mod restart;
 mod rounds;
 mod status;
 mod strangers;

@@ -76,6 +76,8 @@ fn a_token_is_for_one_session_and_outlives_the_daemon() {
     assert_eq!(code, "forbidden");
     daemon.kill9();
     daemon.restart();
+    let told = daemon.get(async |_| inside.tasks(&own).await);
+    assert_eq!(told.len(), 1, "what was told is still so: {told:?}");
     daemon.get(async |_| inside.end_task(&own, "build").await);
     let secret = token.split_once('.').expect("an id and a secret").1;
     daemon.send(

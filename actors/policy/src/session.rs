@@ -23,9 +23,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
-    ActivityKind, Conversation, EndReport, HoldId, Incarnation, Limits, MessageId, MessageState,
-    MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState,
-    WallTime,
+    ActivityKind, Conversation, EndReport, HoldId, Incarnation, Lease, Limits, MessageId,
+    MessageState, MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId,
+    SessionState, WaitingChange, WallTime,
 };
 
 use crate::effect::{BackendOrder, Effect, Input};
@@ -62,7 +62,6 @@ pub use report::Times;
 pub use roster::{ROSTER_TASKS_MAX, TOLD_TASKS_MAX};
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 
-use change::Change;
 use ending::Ending;
 use idle::Rest;
 use keep::{Clearing, Keepsakes};
@@ -79,15 +78,6 @@ pub struct AgentTraits {
     pub reports_tasks: bool,
     /// It does not, and what the process tree shows counts instead.
     pub observed: bool,
-}
-
-/// A lease somebody took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Lease {
-    why: String,
-    owner: String,
-    since: MonoTime,
-    until: MonoTime,
 }
 
 /// What a session is besides its phase.
@@ -110,7 +100,7 @@ struct Common {
     leases: BTreeMap<HoldId, Lease>,
     keep: Keepsakes,
     /// It is to go on with another environment.
-    change: Option<Change>,
+    change: Option<WaitingChange>,
     end: Option<EndReport>,
     last_error: Option<String>,
     /// Starts that failed since a turn last began; the back-off grows with it.

@@ -6,7 +6,9 @@
 //! (behaviours 44, 145). Fed by orders, and by `resting.rs` with every step that leaves a session at
 //! rest. Invariants: nothing that holds is ended for it, and a stop cancels it.
 
-use drowse_messages::{ChangeAccount, ChangeReport, MonoTime, Refusal, SessionEvent, Who, millis};
+use drowse_messages::{
+    ChangeAccount, ChangeReport, MonoTime, Refusal, SessionEvent, WaitingChange, millis,
+};
 
 use super::ending::Ending;
 use super::live::Live;
@@ -14,19 +16,10 @@ use super::purpose::Purpose;
 use super::{Common, Cx, Phase, report};
 use crate::effect::Effect;
 
-/// A change that waits until the session is at rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    by: Who,
-    since: MonoTime,
-}
-
-impl Change {
-    pub(super) fn report(&self, now: MonoTime) -> ChangeReport {
-        ChangeReport {
-            by: self.by.clone(),
-            age_ms: millis(now.since(self.since)),
-        }
+pub(super) fn report(change: &WaitingChange, now: MonoTime) -> ChangeReport {
+    ChangeReport {
+        by: change.by.clone(),
+        age_ms: millis(now.since(change.since)),
     }
 }
 
@@ -42,7 +35,7 @@ pub(super) fn ask(order: &ChangeAccount, live: &Live, works: bool, cx: &mut Cx<'
         let detail = why.to_owned();
         return cx.fx.push(Effect::Refuse(Refusal::CannotResume { detail }));
     }
-    cx.common.change.get_or_insert(Change {
+    cx.common.change.get_or_insert(WaitingChange {
         by: order.by.clone(),
         since: cx.now,
     });

@@ -11,7 +11,9 @@
 
 use std::time::Duration;
 
-use drowse_messages::{Limits, MonoTime, ReapReport, ReapStep, Reason, SessionEvent, Who, millis};
+use drowse_messages::{
+    Limits, MonoTime, Pinned, ReapReport, ReapStep, Reason, SessionEvent, Who, millis,
+};
 
 use super::ending::Ending;
 use super::live::Live;
@@ -38,15 +40,9 @@ pub(super) struct Rest {
     /// The running window began: at `quiet_since`, or when a release was last deferred.
     window_from: MonoTime,
     /// Background tasks have deferred releases since.
-    pinned: Option<Pinned>,
+    pub(super) pinned: Option<Pinned>,
     /// The tree is being looked at; given up then.
     looking: Option<MonoTime>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pinned {
-    since: MonoTime,
-    warned: bool,
 }
 
 impl Rest {
@@ -174,9 +170,11 @@ pub(super) fn judge(mut live: Box<Live>, mut rest: Rest, cx: &mut Cx<'_>) -> Pha
     }
     let reason = if rest.is_pin_over(&live, cx) {
         Reason::TaskHoldExpired
-    } else if rest.looking.is_some_and(|until| cx.now < until)
-        || window_is_open(&rest, &cx.common.limits, cx.now)
-    {
+    } else if rest.looking.is_some_and(|until| cx.now < until) {
+        return Phase::Resting(live, rest);
+    } else if window_is_open(&rest, &cx.common.limits, cx.now) {
+        // Whatever a look would show, it is for the end of a window.
+        rest.looking = None;
         return Phase::Resting(live, rest);
     } else if rest.looking.take().is_some() {
         rest.defer_for(vec![UNSEEN.to_owned()], &live, cx);

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, AnswerAsk, Ask, Busy, MonoTime, Reason, Running, SessionEvent, Task, Who, millis,
+    AgentStatus, Ages, AnswerAsk, Ask, Busy, MonoTime, Reason, Running, SessionEvent, Task, Who,
+    millis,
 };
 
 use super::ending::Ending;
@@ -81,6 +82,60 @@ impl Live {
             first_turn: Some(cx.now.after(cx.common.limits.start_limit)),
             ..Self::new(running, cx)
         }
+    }
+
+    /// Goes on counting from where an earlier daemon began. A moment that lies ahead is of another
+    /// clock, and begins now.
+    pub(super) fn count_on(&mut self, ages: &Ages, now: MonoTime) {
+        self.launched = ages.launched.min(now);
+        self.hard_limit_warned = ages.hard_limit_warned;
+        let since = |known: &[(String, MonoTime)], id: &str| {
+            let mut known = known.iter();
+            known.find_map(|(of, since)| (of == id).then_some((*since).min(now)))
+        };
+        for (id, (_, asked)) in &mut self.asks {
+            *asked = since(&ages.asks, id).unwrap_or(*asked);
+        }
+        self.tasks.count_on(&ages.tasks, &ages.told, now);
+        // Of a daemon that did not know when, it stays as unknown as it is.
+        self.first_turn = ages.first_turn.map(|at| at.min(now)).or(self.first_turn);
+    }
+
+    /// Since when things are so, as far as they are its own.
+    pub(super) fn ages(&self) -> Ages {
+        Ages {
+            launched: self.launched,
+            hard_limit_warned: self.hard_limit_warned,
+            asks: self.asks_since().map(|(id, at)| (id.clone(), at)).collect(),
+            tasks: self
+                .tasks_since()
+                .map(|(id, at)| (id.clone(), at))
+                .collect(),
+            first_turn: self.first_turn,
+            told: self.tasks.told(),
+            ..Ages::default()
+        }
+    }
+
+    /// True when these are they.
+    pub(super) fn is_of(&self, ages: &Ages) -> bool {
+        (self.launched, self.hard_limit_warned, self.first_turn)
+            == (ages.launched, ages.hard_limit_warned, ages.first_turn)
+            && self.tasks.is_told(&ages.told)
+            && self
+                .asks_since()
+                .eq(ages.asks.iter().map(|(id, at)| (id, *at)))
+            && self
+                .tasks_since()
+                .eq(ages.tasks.iter().map(|(id, at)| (id, *at)))
+    }
+
+    fn asks_since(&self) -> impl Iterator<Item = (&String, MonoTime)> {
+        self.asks.iter().map(|(id, (_, since))| (id, *since))
+    }
+
+    fn tasks_since(&self) -> impl Iterator<Item = (&String, MonoTime)> {
+        self.tasks.since()
     }
 
     pub(super) fn running(&self) -> &Running {

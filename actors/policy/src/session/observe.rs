@@ -59,11 +59,15 @@ pub(super) fn look(live: &Live, cx: &mut Cx<'_>) -> MonoTime {
     cx.now.after(LOOK_MAX)
 }
 
-/// The work that a look shows; `None`: it shows nothing at all, not even the agent.
+/// The work that a look shows; `None`: it failed, for a tree that lives has somebody in it.
 pub(super) fn work(report: &ReapReport, live: &Live) -> Option<Vec<Task>> {
     let running = live.running();
     let (agent, keeper) = (running.agent.process, running.keeper.process);
-    let own = report.processes.iter().find(|it| it.identity == agent)?;
+    if report.processes.is_empty() && report.kept.is_empty() && !report.empty {
+        return None;
+    }
+    // Of an agent that has ended meanwhile its end will be heard.
+    let own = report.processes.iter().find(|it| it.identity == agent);
     let began = |process: &ProcReport| {
         let ticks = process
             .identity
@@ -79,7 +83,7 @@ pub(super) fn work(report: &ReapReport, live: &Live) -> Option<Vec<Task>> {
     let first_turn = first_turn.since(live.launched());
     let is_work = |process: &&ProcReport| {
         let is_shell = SHELLS.contains(&process.name.as_str());
-        let is_apart = process.process_session != own.process_session;
+        let is_apart = own.is_some_and(|own| own.process_session != process.process_session);
         let is_left = process.parent == keeper.pid();
         process.identity != agent
             && began(process) > first_turn

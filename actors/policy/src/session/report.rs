@@ -9,7 +9,7 @@ use drowse_messages::{
 
 use super::live::Live;
 use super::turn::Turn;
-use super::{Common, Phase, Session};
+use super::{Common, Phase, Session, change};
 
 /// Wall-clock facts of a session, which policy keeps out of its decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,10 @@ impl Session {
             awake.tasks = live.tasks.reports(common, now);
             awake.asks = live.asks.values().map(|(ask, _)| ask.clone()).collect();
         }
-        awake.account_change = common.change.as_ref().map(|change| change.report(now));
+        awake.account_change = common
+            .change
+            .as_ref()
+            .map(|waits| change::report(waits, now));
         if let Phase::Resting(live, rest) = &self.phase {
             awake.idle_ms = Some(millis(now.since(rest.quiet_since)));
             awake.releases_in_ms = rest

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{
-    EndTask, MonoTime, Refusal, SessionEvent, StartTask, Task, TaskReport, millis,
+    EndTask, MonoTime, Refusal, SessionEvent, StartTask, Task, TaskReport, ToldTask, millis,
 };
 
 use super::{Common, Cx};
@@ -79,6 +79,55 @@ impl Roster {
     pub(super) fn is_only_observed(&self) -> bool {
         let mut others = self.agent.iter().chain(self.told.values());
         !others.any(|entry| !entry.task.ambient)
+    }
+
+    /// Goes on from where an earlier daemon was: what the agent reports keeps its age, what was told
+    /// is still so.
+    pub(super) fn count_on(
+        &mut self,
+        agent: &[(String, MonoTime)],
+        told: &[ToldTask],
+        now: MonoTime,
+    ) {
+        for entry in &mut self.agent {
+            let mut known = agent.iter();
+            let known = known.find(|(id, _)| *id == entry.task.id);
+            entry.since = known.map_or(entry.since, |(_, since)| (*since).min(now));
+        }
+        let entries = told.iter().take(TOLD_TASKS_MAX).map(|told| {
+            let entry = Entry {
+                task: told.task.clone(),
+                owner: Some(told.owner.clone()),
+                since: told.since.min(now),
+            };
+            (told.task.id.clone(), entry)
+        });
+        self.told = entries.collect();
+    }
+
+    /// What the agent reports, by its ids, and since when.
+    pub(super) fn since(&self) -> impl Iterator<Item = (&String, MonoTime)> {
+        self.agent.iter().map(|entry| (&entry.task.id, entry.since))
+    }
+
+    /// What was told one by one, to be written down.
+    pub(super) fn told(&self) -> Vec<ToldTask> {
+        let told = |entry: &Entry| ToldTask {
+            task: entry.task.clone(),
+            owner: entry.owner.clone().unwrap_or_default(),
+            since: entry.since,
+        };
+        self.told.values().map(told).collect()
+    }
+
+    /// True when this is what was told.
+    pub(super) fn is_told(&self, written: &[ToldTask]) -> bool {
+        let is_same = |(entry, written): (&Entry, &ToldTask)| {
+            entry.task == written.task
+                && entry.owner.as_ref() == Some(&written.owner)
+                && entry.since == written.since
+        };
+        self.told.len() == written.len() && self.told.values().zip(written).all(is_same)
     }
 
     /// A task begins that is told of by itself.
