@@ -50,8 +50,9 @@ pub use saved::{
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChangeAccount, ChildExited, Conversation, Delivered, DeliveryResult, EndTask, IdleTick,
-    Interrupt, LaunchFailed, Launched, MessageQueued, StartGranted, StartTask, StatusChanged, Stop,
-    StopHow, Suspend, Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome, Wake,
+    Interrupt, LaunchFailed, Launched, MessageQueued, SETTINGS_MAX, StartGranted, StartTask,
+    StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome,
+    Wake,
 };
 pub use status::{
     AwakeReport, ChangeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState,

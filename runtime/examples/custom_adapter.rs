@@ -91,8 +91,8 @@ impl Observer for Sums {
     fn open(&mut self) -> Seen {
         let conversation = Conversation {
             native_id: self.id.clone(),
-            path: None,
             resumable: true,
+            ..Conversation::default()
         };
         let facts = vec![
             Fact::Status(AgentStatus::Conversation(conversation)),

@@ -181,8 +181,8 @@ fn released(number: usize) -> Progress {
         incarnation: Incarnation(1),
         conversation: Some(Conversation {
             native_id: format!("aaaaaaaa-0000-4000-8000-{number:012}"),
-            path: None,
             resumable: true,
+            ..Conversation::default()
         }),
         end: Some(EndReport {
             released_bytes: 180 << 20,

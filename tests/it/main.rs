@@ -6,7 +6,9 @@
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_claude`, `real_pi`, `real_kit`: Drowse with the real agents, by its command line. Modules
+//! claim. `real_acp`, `real_claude`, `real_codex`, `real_kit`, `real_mcp`, `real_pi`: Drowse with the real
+//! agents, by its command line. `real_codex_relay`: a relay between a host and the real agent, without Drowse
+//! around it. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
 mod account;
@@ -31,8 +33,12 @@ mod pi;
 mod pipes;
 mod process;
 mod real;
+mod real_acp;
 mod real_claude;
+mod real_codex;
+mod real_codex_relay;
 mod real_kit;
+mod real_mcp;
 mod real_pi;
 mod real_wire;
 mod reasons;

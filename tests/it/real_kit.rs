@@ -7,9 +7,10 @@ use std::fs;
 
 use drowse_tests::agents::RealAgent;
 use drowse_tests::cli::is;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::real::{DROWSE, NAME, Stage, between, idle_after, wait_end};
+use crate::real::{DROWSE, NAME, Stage, Tree, between, idle_after, wait_end};
 
 /// A command of `drowse` as a shell of the agent runs it.
 fn drowse(words: &str) -> String {
@@ -150,6 +151,31 @@ fn the_extension_of_pi_tells_of_jobs_and_conversations() {
     });
     let report = cli.show(NAME);
     assert_eq!(report["awake"]["tasks"], json!([]), "{report}");
+}
+
+/// C 30, D20: a command that Pi's model left running, which Pi says nothing of, holds while it runs,
+/// as the process tree shows it.
+#[test]
+fn a_command_that_pi_left_running_holds() {
+    let test = "a_command_that_pi_left_running_holds";
+    let Some(stage) = Stage::set_with(test, RealAgent::pi, Some(idle_after()), "") else {
+        return;
+    };
+    let cli = &stage.cli;
+    cli.open(NAME, &[]);
+    let mut watch = cli.watch(NAME);
+    cli.say(NAME, "MOCK:bash sleep 1001 >/dev/null 2>&1 & echo started");
+    let deferred = watch.wait_for("a deferral", is("release_deferred"));
+    let held_by = deferred["held_by"].to_string();
+    assert!(held_by.contains("observed: sleep"), "{deferred}");
+    let Tree(tree) = Tree::of(cli);
+    let (sleep, _) = tree
+        .iter()
+        .find(|(_, line)| line.starts_with("sleep 1001"))
+        .expect("it runs");
+    sleep.signal(Signal::SIGKILL);
+    wait_end(&mut watch);
+    assert_eq!(cli.show(NAME)["end"]["reason"], "idle");
 }
 
 /// A user's own extension: a tool that tells of a job, and a command that leaves the conversation.

@@ -11,9 +11,10 @@
 //! Fed by the session actor. The idle rule is in `idle.rs`, the ladder of a teardown in
 //! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
 //! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
-//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, its background tasks
-//! in `roster.rs` and, where only the process tree shows them, `observe.rs`, a session without a process in `asleep.rs`, what people ask for in `orders.rs` and
-//! `change.rs`, what is written down in
+//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, its background
+//! tasks in `roster.rs` and, where only the process tree shows them, `observe.rs`, a session without
+//! a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, what people
+//! ask for in `orders.rs` and `change.rs`, what is written down in
 //! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
@@ -47,6 +48,7 @@ mod resting;
 mod roster;
 mod starting;
 mod turn;
+mod young;
 
 #[cfg(test)]
 mod tests;
@@ -61,6 +63,7 @@ pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
 pub use report::Times;
 pub use roster::{ROSTER_TASKS_MAX, TOLD_TASKS_MAX};
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
+pub use young::SETTLING_MAX;
 
 use ending::Ending;
 use idle::Rest;
@@ -113,7 +116,8 @@ struct Common {
     active: MonoTime,
     /// When the last step was taken: a daemon that is late since then did not run.
     stepped: MonoTime,
-    /// The wall clock as records show it.
+    /// The wall clock as records show it. It decides nothing but how long a young conversation is
+    /// left alone: agents that want that go by the same clock.
     wall: WallTime,
 }
 
@@ -256,7 +260,7 @@ impl Session {
         }
     }
 
-    /// The session with the wall clock as the records of its next step show it. It decides nothing.
+    /// The session with the wall clock as the records of its next step show it.
     #[must_use]
     pub fn at(mut self, wall: WallTime) -> Self {
         self.common.wall = wall;

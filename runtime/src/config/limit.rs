@@ -37,6 +37,7 @@ pub(super) fn read_switch(value: &Value) -> Result<bool, String> {
     match value {
         Value::Text(text) if text == "on" => Ok(true),
         Value::Text(text) if text == "off" => Ok(false),
+        Value::Flag(on) => Ok(*on),
         Value::Text(_) | Value::Number(_) | Value::List(_) | Value::Table | Value::Other(_) => {
             Err("is neither \"on\" nor \"off\"".to_owned())
         }
@@ -147,7 +148,9 @@ fn duration_of(value: &Value) -> Result<Duration, String> {
         Value::Text(text) if text == "off" => Ok(Duration::ZERO),
         Value::Text(text) => duration_of_text(text),
         Value::Number(number) => duration_of_number(number),
-        Value::List(_) | Value::Table | Value::Other(_) => Err(format!("is {}", value.kind())),
+        Value::Flag(_) | Value::List(_) | Value::Table | Value::Other(_) => {
+            Err(format!("is {}", value.kind()))
+        }
     }
 }
 

@@ -196,14 +196,14 @@ impl Live {
                 }
             }
             AgentStatus::Unscheduled { id } => drop(self.schedules.remove(id)),
-            AgentStatus::Conversation(conversation) => {
-                cx.common.conversation = Some(conversation.clone());
-            }
+            AgentStatus::Conversation(conversation) => cx.common.follow(conversation),
+            AgentStatus::Young { settles_in } => cx.common.is_young(*settles_in),
             AgentStatus::Notice { text } => cx.publish(SessionEvent::Notice { text: text.clone() }),
             AgentStatus::Ready
             | AgentStatus::TurnStarted
             | AgentStatus::TurnEnded(_)
-            | AgentStatus::CannotResume { .. } => {}
+            | AgentStatus::CannotResume { .. }
+            | AgentStatus::CannotStart { .. } => {}
         }
     }
 
