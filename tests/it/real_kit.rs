@@ -168,11 +168,7 @@ fn a_command_that_pi_left_running_holds() {
     let deferred = watch.wait_for("a deferral", is("release_deferred"));
     let held_by = deferred["held_by"].to_string();
     assert!(held_by.contains("observed: sleep"), "{deferred}");
-    let Tree(tree) = Tree::of(cli);
-    let (sleep, _) = tree
-        .iter()
-        .find(|(_, line)| line.starts_with("sleep 1001"))
-        .expect("it runs");
+    let sleep = Tree::of(cli).find("sleep 1001");
     sleep.signal(Signal::SIGKILL);
     wait_end(&mut watch);
     assert_eq!(cli.show(NAME)["end"]["reason"], "idle");
