@@ -19,7 +19,7 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, body, kept, metrics, open, openapi};
+use super::{Context, account, body, kept, kit, metrics, open, openapi};
 
 pub(super) type Answered = Result<HttpResponse, Problem>;
 
@@ -36,7 +36,7 @@ const KEY_BYTES_MAX: usize = 256;
 
 /// An answer without anything to say: the order was accepted.
 #[derive(Serialize)]
-struct Ordered {}
+pub(super) struct Ordered {}
 
 /// All paths.
 pub(super) fn configure(app: &mut ServiceConfig) {
@@ -99,10 +99,41 @@ pub(super) fn configure(app: &mut ServiceConfig) {
         web::post().to(wake),
     ))
     .service(post_only(
+        "/v1/sessions/{session}/restart",
+        web::post().to(account::restart),
+    ))
+    .service(post_only(
         "/v1/sessions/{session}/asks/{ask}",
         web::post().to(answer),
     ))
+    .configure(configure_kit)
     .default_service(web::to(no_such_path));
+}
+
+/// What an agent's own processes may use.
+fn configure_kit(app: &mut ServiceConfig) {
+    app.service(
+        web::resource("/v1/sessions/{session}/tasks")
+            .route(web::get().to(kit::tasks))
+            .route(web::post().to(kit::start_task))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/tasks/{name}")
+            .route(web::delete().to(kit::end_task))
+            .default_service(refuse_method("DELETE")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/holds")
+            .route(web::get().to(kit::holds))
+            .route(web::post().to(kit::take_hold))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/holds/{hold}")
+            .route(web::delete().to(kit::lift_hold))
+            .default_service(refuse_method("DELETE")),
+    );
 }
 
 fn get_only(path: &str, route: actix_web::Route) -> Resource {
