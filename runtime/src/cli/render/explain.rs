@@ -310,7 +310,7 @@ It is not released while it is held. Next deadline in 3h 56m.
 Held by
   task: bash: npm test (claude, for 4m, ends in 3h 56m)
 
-Background tasks it reports
+Background tasks
   npm test (local_bash)
 
 Evidence
