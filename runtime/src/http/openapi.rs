@@ -128,7 +128,7 @@ const POST: Operation = Operation {
     ..GET
 };
 
-const OPERATIONS: [Operation; 22] = [
+const OPERATIONS: [Operation; 29] = [
     Operation {
         path: "/livez",
         id: "live",
@@ -306,6 +306,63 @@ const OPERATIONS: [Operation; 22] = [
         ..POST
     },
     Operation {
+        path: "/v1/sessions/{session}/restart",
+        id: "restart_session",
+        about: "Goes on in the same conversation with other variables in the environment, once nothing runs",
+        body: Body::Optional("RestartSession"),
+        answers: &[(JSON, Answer::One("RestartedSession"))],
+        problems: &["cannot_resume", "not_running"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/tasks",
+        id: "tasks",
+        about: "The background tasks that are known",
+        answers: &[(JSON, Answer::All("Task"))],
+        ..GET
+    },
+    Operation {
+        path: "/v1/sessions/{session}/tasks",
+        id: "start_task",
+        about: "A background task has begun; the same name again changes it",
+        body: Body::Required("NewTask"),
+        problems: &["not_running"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/tasks/{name}",
+        method: "delete",
+        id: "end_task",
+        about: "It is over",
+        problems: &["not_running", "invalid"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/holds",
+        id: "holds",
+        about: "Everything that holds the session",
+        answers: &[(JSON, Answer::All("HoldReport"))],
+        ..GET
+    },
+    Operation {
+        path: "/v1/sessions/{session}/holds",
+        id: "take_hold",
+        about: "Keeps the session for a while; the same id again makes it last longer",
+        body: Body::Required("NewHold"),
+        status: 201,
+        answers: &[(JSON, Answer::One("TakenHold"))],
+        problems: &["not_running"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/holds/{hold}",
+        method: "delete",
+        id: "lift_hold",
+        about: "Lifts a hold that was taken",
+        problems: &["not_running", "invalid"],
+        ..POST
+    },
+    Operation {
         path: "/v1/sessions/{session}/interrupt",
         id: "interrupt",
         about: "Interrupts the turn, by the agent's protocol",
@@ -433,7 +490,7 @@ impl Operation {
         if self.status == 202 {
             success["description"] = "Accepted; that it is done is an event".into();
         }
-        if matches!(self.id, "open" | "send") {
+        if matches!(self.id, "open" | "send" | "take_hold") {
             let place = json!({ "schema": { "type": "string" }, "required": true });
             success["headers"] = json!({ "Location": place });
         }
