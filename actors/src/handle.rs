@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession, Order, Refusal,
-    Restarting, Running, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
-    StatusReport,
+    Accepted, AccountChange, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession,
+    Order, Refusal, Restarting, Running, SavedMessage, SendMessage, SessionId, SessionPage,
+    SessionReport, StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::adopt::Recovery;
+use crate::adopt::{Recovery, TakenOver};
 use crate::bus::{BusActor, EventStream, Sink, Subscribe};
 use crate::hold::HoldGuard;
 use crate::leftover;
 use crate::ports::{Page, Ports, ProcessTrees, Store, StoreError};
 use crate::reaper::ReaperActor;
 use crate::registry::{
-    Adopt, Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, SuspendAll,
+    Adopt, Change, Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, SuspendAll,
 };
 use crate::session::Peers;
 use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
@@ -76,7 +76,7 @@ impl Daemon {
             bus: bus.clone(),
         };
         registry.do_send(Meet(peers));
-        let holds = Arc::new(AtomicU64::new(1));
+        let holds = Arc::new(AtomicU64::new(first_hold(&taken)));
         let draining = Arc::new(watch::Sender::new(false));
         let (restarts, asked) = mpsc::channel(RESTARTS_MAX);
         let handle = DaemonHandle {
@@ -167,6 +167,14 @@ impl Daemon {
     }
 }
 
+/// Above the number of every lease that an earlier daemon gave and that holds still: whoever lifts or
+/// renews one means that one.
+fn first_hold(taken: &[TakenOver]) -> u64 {
+    let ages = taken.iter().filter_map(|it| it.adopted.ages.as_ref());
+    let newest = ages.flat_map(|ages| ages.leases.keys()).max();
+    newest.map_or(1, |newest| newest.0.saturating_add(1))
+}
+
 async fn end_leftover(store: Arc<dyn Store>, trees: Arc<dyn ProcessTrees>, id: SessionId) {
     match store.load(id).await {
         Ok(saved) => leftover::end(&*store, &*trees, &saved).await,
@@ -221,6 +229,21 @@ impl DaemonHandle {
     /// `NoSuchSession`, `Draining`.
     pub async fn order(&self, id: SessionId, order: Order) -> Result<(), Refusal> {
         flat(self.registry.send(Pass { id, order }).await)
+    }
+
+    /// Has a session go on in its conversation with other variables in its environment: at once
+    /// when it is at rest, else once it is, which its report says meanwhile. `Ok`: they are on
+    /// disk, and the next launch has them.
+    ///
+    /// # Errors
+    /// `CannotResume` when its agent's conversation would be lost; `NoSuchSession`, `Draining`,
+    /// `StoreFailed`.
+    pub async fn change_account(
+        &self,
+        id: SessionId,
+        change: AccountChange,
+    ) -> Result<(), Refusal> {
+        flat(self.registry.send(Change { id, change }).await)
     }
 
     /// How one session is. Never counts as use of it.

@@ -42,20 +42,25 @@ pub use process::{
     ReapStep, Survivor, Tier,
 };
 pub use reason::{EndReport, Reason, Refusal, Who};
-pub use registry::{Accepted, OpenSession, Order, SendMessage};
-pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
+pub use registry::{Accepted, AccountChange, OpenSession, Order, SendMessage};
+pub use saved::{
+    Ages, Lease, MessageState, Pinned, Profile, Progress, Recipe, Running, SavedMessage,
+    SavedSession, ToldTask, WaitingChange,
+};
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
-    ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, SETTINGS_MAX, StartGranted, StatusChanged, Stop, StopHow, Suspend,
-    Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome, Wake,
+    ChangeAccount, ChildExited, Conversation, Delivered, DeliveryResult, EndTask, IdleTick,
+    Interrupt, LaunchFailed, Launched, MessageQueued, SETTINGS_MAX, StartGranted, StartTask,
+    StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome,
+    Wake,
 };
 pub use status::{
-    AwakeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState, StateCount,
-    StatusReport, SubscriberReport, Usage,
+    AwakeReport, ChangeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState,
+    StateCount, StatusReport, SubscriberReport, TaskReport, Usage,
 };
 pub use time::{Limit, MonoTime, WallTime, millis};
 pub use wire::{
-    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewMessage, NewSession, PROBLEM_JSON,
-    ProblemBody, ProblemClass, Restarting, Sent, WakeSession,
+    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewHold, NewMessage, NewSession,
+    NewTask, PROBLEM_JSON, ProblemBody, ProblemClass, RestartSession, RestartedSession, Restarting,
+    Sent, TakenHold, WakeSession,
 };

@@ -24,6 +24,9 @@ pub struct Limits {
     pub eof_grace: Duration,
     /// Time between SIGTERM and SIGKILL. 5 s.
     pub term_grace: Duration,
+    /// A command of the agent's that still runs holds, as the process tree shows it, where the
+    /// agent reports none. On.
+    pub observed: bool,
     /// What outlives the session's processes. Nothing.
     pub keep: Vec<KeepRule>,
 }
@@ -38,6 +41,7 @@ impl Default for Limits {
             start_limit: Duration::from_secs(60),
             eof_grace: Duration::from_secs(2),
             term_grace: Duration::from_secs(5),
+            observed: true,
             keep: Vec::new(),
         }
     }
@@ -61,6 +65,8 @@ pub struct LimitOverrides {
     pub eof_grace: Option<Duration>,
     /// See [`Limits::term_grace`].
     pub term_grace: Option<Duration>,
+    /// See [`Limits::observed`].
+    pub observed: Option<bool>,
     /// More of [`Limits::keep`]: rules add up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeepRule>,
@@ -82,6 +88,7 @@ impl Limits {
             start_limit: over.start_limit.unwrap_or(self.start_limit),
             eof_grace: over.eof_grace.unwrap_or(self.eof_grace),
             term_grace: over.term_grace.unwrap_or(self.term_grace),
+            observed: over.observed.unwrap_or(self.observed),
             keep,
         }
     }

@@ -44,6 +44,8 @@ pub enum Reason {
     Idle,
     /// Somebody asked for a release.
     Manual,
+    /// It goes on with another environment: another account, other credentials.
+    AccountChange,
     /// Background tasks had pinned it for `task_hold_max`.
     TaskHoldExpired,
     /// Nobody answered an approval or question for `approval_hold_max`.
@@ -72,6 +74,7 @@ impl Reason {
         match self {
             Self::Idle => "idle",
             Self::Manual => "manual",
+            Self::AccountChange => "account_change",
             Self::TaskHoldExpired => "task_hold_expired",
             Self::ApprovalExpired => "approval_expired",
             Self::HardLimit => "hard_limit",
@@ -89,14 +92,15 @@ impl Reason {
         match self {
             Self::Idle => 0,
             Self::Manual => 1,
-            Self::TaskHoldExpired => 2,
-            Self::ApprovalExpired => 3,
-            Self::HardLimit => 4,
-            Self::StartFailed => 5,
-            Self::Crashed { .. } => 6,
-            Self::DaemonShutdown => 7,
-            Self::Stopped => 8,
-            Self::Removed => 9,
+            Self::AccountChange => 2,
+            Self::TaskHoldExpired => 3,
+            Self::ApprovalExpired => 4,
+            Self::HardLimit => 5,
+            Self::StartFailed => 6,
+            Self::Crashed { .. } => 7,
+            Self::DaemonShutdown => 8,
+            Self::Stopped => 9,
+            Self::Removed => 10,
         }
     }
 }
@@ -110,6 +114,7 @@ impl fmt::Display for Reason {
             Self::Crashed { status: None } => f.write_str(self.code()),
             Self::Idle
             | Self::Manual
+            | Self::AccountChange
             | Self::TaskHoldExpired
             | Self::ApprovalExpired
             | Self::HardLimit
@@ -206,6 +211,7 @@ const fn occasion(reason: Reason) -> &'static str {
     match reason {
         Reason::Idle
         | Reason::Manual
+        | Reason::AccountChange
         | Reason::TaskHoldExpired
         | Reason::ApprovalExpired
         | Reason::HardLimit => "release",

@@ -13,6 +13,7 @@ use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, Task, Wal
 mod acp;
 mod argv;
 mod claude;
+mod codex;
 #[cfg(test)]
 mod golden;
 mod handed;
@@ -31,6 +32,7 @@ mod wire;
 
 pub use acp::Acp;
 pub use claude::Claude;
+pub use codex::Codex;
 pub use mcp::Mcp;
 pub(crate) use names::agent_of;
 pub use pi::Pi;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drowse_messages::Name;
 use drowse_policy::session::AgentTraits;
 
-use crate::adapter::{Acp, Adapter, Claude, Mcp, Pi, Raw};
+use crate::adapter::{Acp, Adapter, Claude, Codex, Mcp, Pi, Raw};
 use crate::config::Protocol;
 
 /// Adapters by protocol; two for one protocol are refused.
@@ -18,9 +18,10 @@ pub(crate) struct Adapters {
 impl Adapters {
     /// Those Drowse ships.
     pub(crate) fn shipped() -> Self {
-        let shipped: [Arc<dyn Adapter>; 5] = [
+        let shipped: [Arc<dyn Adapter>; 6] = [
             Arc::new(Acp),
             Arc::new(Claude),
+            Arc::new(Codex),
             Arc::new(Mcp),
             Arc::new(Pi),
             Arc::new(Raw),
@@ -56,6 +57,7 @@ impl Adapters {
                 traits: AgentTraits {
                     can_resume: adapter.can_resume(),
                     reports_tasks: adapter.reports_tasks(),
+                    observed: adapter.can_resume() && !adapter.reports_tasks(),
                 },
             })
             .collect()

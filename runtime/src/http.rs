@@ -2,14 +2,16 @@
 //!
 //! | path | methods |
 //! |---|---|
-//! | `/livez` `/readyz` `/metrics` | GET |
+//! | `/livez` `/readyz` `/metrics` `/openapi.json` | GET |
 //! | `/v1/status` `/v1/events` `/v1/messages/{n}` | GET |
 //! | `/v1/kept` | GET, POST |
 //! | `/v1/sessions` | GET, POST |
 //! | `/v1/sessions/{id}` | GET, DELETE |
 //! | `/v1/sessions/{id}/messages` | GET, POST |
 //! | `/v1/sessions/{id}/log` | GET |
-//! | `/v1/sessions/{id}/release` `/wake` `/stop` `/interrupt` `/asks/{ask}` | POST |
+//! | `/v1/sessions/{id}/tasks` `/holds` | GET, POST |
+//! | `/v1/sessions/{id}/tasks/{name}` `/holds/{hold}` | DELETE |
+//! | `/v1/sessions/{id}/release` `/wake` `/restart` `/stop` `/interrupt` `/asks/{ask}` | POST |
 //!
 //! Fed by clients; asks the daemon through its [`Front`]. Decides nothing about sessions and keeps nothing of
 //! them. Invariants: no request is looked at before its sender was (`access`); every failure is a
@@ -18,13 +20,16 @@
 
 mod accept;
 mod access;
+mod account;
 mod body;
 mod front;
 mod kept;
+mod kit;
 mod life;
 mod listen;
 mod metrics;
 mod open;
+mod openapi;
 mod problem;
 mod routes;
 mod stream;
@@ -45,6 +50,7 @@ pub use front::{Front, Live};
 pub use listen::{ListenError, TcpSocket, UnixSocket};
 
 use crate::config::Shared;
+use crate::token::SessionTokens;
 
 /// 12 MiB: a message of 10 MiB with its escapes, and the environment of a caller.
 const BODY_BYTES_MAX: usize = 12 << 20;
@@ -119,6 +125,7 @@ struct Context {
     config: Arc<Shared>,
     bounds: Bounds,
     tcp: Option<TcpAccess>,
+    tokens: SessionTokens,
     streams: Arc<Semaphore>,
     stopping: signal::Receiver<bool>,
 }
@@ -143,12 +150,14 @@ pub fn serve(
     config: Arc<Shared>,
     socket: UnixSocket,
     tcp: Option<TcpSocket>,
+    tokens: SessionTokens,
     bounds: Bounds,
 ) -> Result<Server, ListenError> {
     let (stopping, stopped) = signal::channel(false);
     let access = tcp.as_ref().map(|tcp| TcpAccess {
         address: tcp.address,
         token: tcp.token.clone(),
+        read_token: tcp.read_token.clone(),
     });
     let on = socket.path().display().to_string();
     let unix = socket
@@ -160,6 +169,7 @@ pub fn serve(
         streams: Arc::new(Semaphore::new(bounds.streams_max)),
         bounds: bounds.clone(),
         tcp: access,
+        tokens,
         stopping: stopped.clone(),
     };
     let arbiter = actix_rt::Arbiter::new();

@@ -43,8 +43,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use drowse_actors::ports::{Clock, Page, Recovered, SavedPage, Store, StoreError, Stored};
 use drowse_messages::{
-    Accepted, Event, MessageId, MessageState, Profile, Progress, SavedMessage, SavedSession,
-    SendMessage, SessionId,
+    Accepted, Event, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
+    SavedSession, SendMessage, SessionId,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -274,6 +274,11 @@ impl Store for SqliteStore {
     fn open(&self, profile: Profile) -> Stored<()> {
         let seal = Arc::clone(&self.seal);
         self.ask(0, move |conn| sessions::open(conn, &seal, &profile))
+    }
+
+    fn reseal(&self, id: SessionId, recipe: Recipe) -> Stored<()> {
+        let seal = Arc::clone(&self.seal);
+        self.ask(0, move |conn| sessions::reseal(conn, &seal, id, &recipe))
     }
 
     fn load(&self, id: SessionId) -> Stored<SavedSession> {

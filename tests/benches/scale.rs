@@ -134,7 +134,7 @@ fn start(daemon: &mut TestDaemon) {
 
 /// Writes sessions down as a daemon does that opened, used and released them.
 fn fill(folder: &Path, sessions: usize) {
-    let store = SqliteStore::open(folder, Arc::new(SystemClock::new())).expect("a new store");
+    let store = SqliteStore::open(folder, Arc::new(SystemClock)).expect("a new store");
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let mut writing = VecDeque::new();

@@ -15,7 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use drowse::adapter::{Acp, Adapter, Claude, Direction, Mcp, Observer, Pass, Pi, Raw, Relay, Seen};
+use drowse::adapter::{
+    Acp, Adapter, Claude, Codex, Direction, Mcp, Observer, Pass, Pi, Raw, Relay, Seen,
+};
 use drowse_messages::{Answer, WallTime};
 use drowse_tests::golden::{self, GoldenLine};
 use drowse_tests::rng::Rng;
@@ -44,6 +46,11 @@ fn mcp_survives_anything() {
 #[test]
 fn claude_survives_anything() {
     fuzz(&Claude);
+}
+
+#[test]
+fn codex_survives_anything() {
+    fuzz(&Codex);
 }
 
 #[test]

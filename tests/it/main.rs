@@ -1,15 +1,14 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
-//! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`: one promise each, kept by the real daemon with
-//! fake agents.
-//! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
-//! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_acp`, `real_claude`, `real_mcp`, `real_pi`: Drowse with the real agents, by its command line.
-//! `real_acp_relay`: a relay between a host and real agents, without Drowse around it. Modules
-//! whose names begin with `real_` need agents that are downloaded.
+//! Most modules are one promise each, kept by the real daemon with fake agents. `process` has none:
+//! keepers and trees alone. `kit`: the test kit itself. `tidy`: crate edges, files, and what the
+//! documents claim. Modules whose names begin with `real_` need programs that are downloaded:
+//! agents, spoken to through Drowse, through a relay alone, or over plain pipes (`real_wire`, which
+//! keeps the fake agent and the golden transcripts honest), and Schemathesis.
 
+mod account;
 mod apart;
+mod attach;
 mod cgroup;
 mod cli;
 mod config;
@@ -17,12 +16,14 @@ mod crash;
 mod crowd;
 mod daemon_crash;
 mod extension;
+mod fates;
 mod hold;
 mod idle_release;
 mod inbox;
 mod keep;
 mod kit;
 mod launch;
+mod observed;
 mod orphans;
 mod pi;
 mod pipes;
@@ -31,15 +32,23 @@ mod real;
 mod real_acp;
 mod real_acp_relay;
 mod real_claude;
+mod real_codex;
+mod real_codex_relay;
+mod real_kit;
 mod real_mcp;
+mod real_openapi;
 mod real_pi;
 mod real_wire;
 mod reasons;
 mod recover;
+mod restart;
 mod rounds;
 mod status;
 mod strangers;
 mod takeover;
 mod teardown;
 mod tidy;
+mod told;
+mod wait;
 mod wake;
+mod writers;

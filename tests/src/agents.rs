@@ -8,7 +8,7 @@
 //! Claude Code is proprietary: it is installed for the test that runs here and never passed on.
 
 mod acp;
-mod install;
+pub(crate) mod install;
 
 use std::fmt;
 use std::fs;
@@ -29,6 +29,14 @@ const CLAUDE: Package = Package {
     npm: "@anthropic-ai/claude-code-linux-x64",
     version: "2.1.332",
     entry: "node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+};
+
+/// The ELF alone, without the Node script that starts it.
+const CODEX: Package = Package {
+    name: "codex",
+    npm: "@openai/codex",
+    version: "0.171.0-linux-x64",
+    entry: "node_modules/@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex",
 };
 
 const PI: Package = Package {
@@ -64,6 +72,8 @@ impl std::error::Error for Missing {}
 pub enum Make {
     /// Claude Code.
     Claude,
+    /// Codex.
+    Codex,
     /// Pi.
     Pi,
     /// Gemini CLI.
@@ -86,6 +96,7 @@ impl Make {
     pub fn name(self) -> &'static str {
         match self {
             Self::Claude => "claude",
+            Self::Codex => "codex",
             Self::Pi => "pi",
             Self::Gemini => "gemini",
             Self::OpenCode => "opencode",
@@ -176,6 +187,50 @@ impl RealAgent {
         Ok(agent)
     }
 
+    /// Codex, talking to `model`, with an MCP server (`mcp__stubborn/where`) that goes on after its
+    /// stdin has ended; it may do as it likes.
+    ///
+    /// # Errors
+    /// [`Missing`] when it cannot be installed here.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn codex(model: &MockModel) -> Result<Self, Missing> {
+        let program = CODEX.install()?;
+        let mut agent = Self::new(Make::Codex, vec![text(&program)]);
+        agent.set("MOCK_KEY", "dummy");
+        let script = agent.home().join("mcp_server.js");
+        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
+        let url = format!("{}/v1", model.base_url());
+        let log = agent.mcp_log();
+        // Quoted by Rust, which for these names is what TOML wants.
+        let config = format!(
+            r#"model = "mock-model"
+model_provider = "mock"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.mock]
+name = "mock"
+base_url = {url:?}
+wire_api = "responses"
+env_key = "MOCK_KEY"
+request_max_retries = 0
+stream_max_retries = 0
+[mcp_servers.stubborn]
+command = "node"
+args = [{script:?}]
+env = {{ MCP_LOG = {log:?} }}
+"#
+        );
+        let folder = agent.home().join(".codex");
+        fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        fs::write(folder.join("config.toml"), config).expect("the temporary folder can be written");
+        Ok(agent)
+    }
+
     fn new(make: Make, program: Vec<String>) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("drowse-agent-")
@@ -229,6 +284,7 @@ impl RealAgent {
                 "--permission-prompt-tool",
                 "stdio",
             ],
+            Make::Codex => &["app-server"],
             Make::Pi => &["--mode", "rpc"],
             Make::Gemini | Make::Qwen => &["--acp"],
             Make::OpenCode => &["acp"],
@@ -248,6 +304,8 @@ impl RealAgent {
                 "--permission-mode",
                 "bypassPermissions",
             ],
+            // Its settings say so.
+            Make::Codex => &[],
             Make::Pi => &[
                 "--provider",
                 "mock",

@@ -331,6 +331,7 @@ impl Backends for FakeBackends {
             Adopted {
                 incarnation: left.incarnation,
                 running: left.running,
+                ages: None,
                 in_flight: got.first().copied(),
                 unknown,
                 tasks: None,

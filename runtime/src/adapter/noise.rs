@@ -6,9 +6,9 @@ use drowse_messages::AgentStatus;
 use proptest::prelude::*;
 
 use super::golden::transcripts;
-use super::{Acp, Adapter, Claude, Direction, Fact, Mcp, Pi};
+use super::{Acp, Adapter, Claude, Codex, Direction, Fact, Mcp, Pi};
 
-const ADAPTERS: [&dyn Adapter; 4] = [&Acp, &Claude, &Mcp, &Pi];
+const ADAPTERS: [&dyn Adapter; 5] = [&Acp, &Claude, &Codex, &Mcp, &Pi];
 
 const SHAPES: [&str; 8] = ["null", "7", "-1.5", "\"\"", "[]", "{}", "[[]]", "true"];
 

@@ -24,6 +24,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::checkpoint::kept_end;
+use super::claim::Claim;
 use super::launch::{Started, collect, start};
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
@@ -56,6 +57,7 @@ pub(super) struct Ties {
     pub(super) protocol: Name,
     pub(super) facts: Recipient<Facts>,
     pub(super) redactor: Redactor,
+    pub(super) claim: Claim,
     pub(super) buffer: ReadBuffer,
     /// The daemon ends on purpose, and its agents with it.
     pub(super) ending: Rc<Cell<bool>>,
@@ -130,6 +132,8 @@ pub(super) struct Link {
     stderr: Option<pipe::Receiver>,
     observer: Box<dyn Observer>,
     redactor: Redactor,
+    /// Its conversation is nobody else's meanwhile.
+    claim: Claim,
     facts: Recipient<Facts>,
     lines: Lines,
     outbox: Outbox,
@@ -185,6 +189,7 @@ impl Link {
             protocol,
             facts,
             redactor,
+            claim,
             buffer,
             ending,
         } = ties;
@@ -200,6 +205,7 @@ impl Link {
             stderr: Some(stdio.stderr),
             observer,
             redactor,
+            claim,
             facts,
             lines: Lines::default(),
             outbox: Outbox::default(),
@@ -419,6 +425,9 @@ impl Link {
             && let Some(message) = self.in_flight.take()
         {
             self.answered = Some((message, kept_end(ended)));
+        }
+        if let Fact::Status(AgentStatus::Conversation(conversation)) = &fact {
+            self.claim.follow(conversation);
         }
         let incarnation = self.incarnation;
         self.seen.push(match fact {

@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use drowse_messages::{Name, SessionState};
 
 /// What is printed below the list of verbs.
 const EXIT_CODES: &str = "\
 Exit codes: 0 ok, 1 error, 2 usage, 3 timeout, 4 no such session, 5 denied, 6 held, \
-7 cannot resume, 69 no daemon, 75 try again later, 77 auth, 78 configuration, 130 Ctrl-C.";
+7 cannot resume, 69 no daemon, 75 try again later, 77 auth, 78 configuration, 124 wait timed out, \
+130 Ctrl-C.";
 
 /// Keeps AI coding agents while they work, releases them when idle, wakes them at the next message.
 #[derive(Debug, Parser)]
@@ -54,10 +56,18 @@ pub(crate) enum Verb {
     /// What the daemon is asked for.
     #[command(flatten)]
     Asked(AskedVerb),
-    /// Replace the daemon, by a newer one if there is; agents and their turns go on
-    Restart,
+    /// What is said of a session from inside it, or from beside it.
+    #[command(flatten)]
+    Told(ToldVerb),
+    /// Replace the daemon, by a newer one if there is; with ID, change its environment
+    Restart(RestartArgs),
     /// List agents' processes that nobody owns, and end our own
     Orphans(OrphansArgs),
+    /// Print what makes an agent tell Drowse of its background work
+    Integrate {
+        /// Which agent
+        agent: IntegratedAgent,
+    },
     /// Check that Drowse can work here
     Doctor,
     /// Check or show the configuration
@@ -84,6 +94,12 @@ pub(crate) enum AskedVerb {
     New(NewArgs),
     /// Send a message and print the answer as it comes
     Send(SendArgs),
+    /// Talk to a session, and see what it does; leaving it ends nothing
+    Attach {
+        /// Id, unique prefix or name
+        #[arg(value_name = "ID")]
+        id: String,
+    },
     /// List sessions
     Ps(PsArgs),
     /// Show all facts of a session
@@ -102,6 +118,8 @@ pub(crate) enum AskedVerb {
     Logs(LogsArgs),
     /// Show what happened, or what happens, to all sessions
     Events(EventsArgs),
+    /// Wait until a session is as wanted
+    Wait(WaitArgs),
     /// End processes and keep the sessions; the next message wakes them
     Release(SessionsArgs),
     /// Start processes without a message
@@ -112,6 +130,98 @@ pub(crate) enum AskedVerb {
     Rm(SessionsArgs),
     /// Keep a process, such as a server, when its session is released or stopped
     Keep(KeepArgs),
+}
+
+/// The verbs of the agent kit: inside an agent they speak for its own session.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToldVerb {
+    /// Say that a background task begins or ends; while it runs its session is not released
+    Task {
+        #[command(subcommand)]
+        verb: TaskVerb,
+    },
+    /// Keep a session from being released for a while, or while a command runs
+    Hold(HoldArgs),
+    /// Lift a hold
+    Unhold(UnholdArgs),
+    /// List what holds sessions
+    Holds(OfSession),
+}
+
+/// Which session is spoken for.
+#[derive(Args, Debug)]
+pub(crate) struct OfSession {
+    /// Id, unique prefix or name [default: inside an agent, its own]
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskVerb {
+    /// A task begins; the same name again changes it
+    Start(StartTaskArgs),
+    /// It is over
+    End {
+        /// The name it was begun with
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        of: OfSession,
+    },
+    /// Tell what a hook of Claude Code reports on stdin; outside an agent, nothing
+    Hook,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StartTaskArgs {
+    /// What it is called, unique among the session's tasks that are told this way
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// What sort of work it is, in a word [default: task]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<String>,
+    /// What it does, for people [default: its name]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+    /// It is always there: shown, and holds nothing
+    #[arg(long)]
+    pub(crate) ambient: bool,
+    /// Who tells of it, for people
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: OfSession,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HoldArgs {
+    /// For how long: a duration (20m), at most 24h [default: while the command runs]
+    #[arg(
+        long = "for",
+        value_name = "DURATION",
+        required_unless_present = "command"
+    )]
+    pub(crate) ttl: Option<String>,
+    /// What for, for people [default: the command's program]
+    #[arg(long, value_name = "TEXT", required_unless_present = "command")]
+    pub(crate) why: Option<String>,
+    /// Who holds it, for people
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: OfSession,
+    /// Run this and lift the hold when it ends; ends as it did
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UnholdArgs {
+    /// The hold's number, as `hold` printed it
+    #[arg(value_name = "HOLD")]
+    pub(crate) hold: u64,
+    #[command(flatten)]
+    pub(crate) of: OfSession,
 }
 
 #[derive(Args, Debug)]
@@ -216,12 +326,81 @@ pub(crate) struct EventsArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct WaitArgs {
+    /// Id, unique prefix or name
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// What for
+    #[arg(long = "for", value_name = "WHAT")]
+    pub(crate) awaited: Awaited,
+    /// How long at most: a duration (10m) [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What `wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Awaited {
+    /// Nothing runs, nothing waits and nothing holds it
+    Idle,
+    /// It was released
+    Released,
+    /// No turn runs, and no message waits for one
+    Turn,
+    /// The agent asks a person
+    Approval,
+    /// It has no process any more, for whatever reason
+    Ended,
+}
+
+impl Awaited {
+    /// As it is written on the command line.
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Released => "released",
+            Self::Turn => "turn",
+            Self::Approval => "approval",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// What a session is then.
+    pub(crate) const fn in_words(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Released => "released",
+            Self::Turn => "done with its turn",
+            Self::Approval => "in need of an answer",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct SessionsArgs {
     /// Ids, unique prefixes or names
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
     /// Do not wait until it is done
     #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+/// How a daemon is replaced, or one session's environment.
+#[derive(Args, Debug)]
+pub(crate) struct RestartArgs {
+    /// Id, unique prefix or name of a session; without it, the daemon
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// A variable for the session's agent; without "=", as it is here (repeatable)
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "id")]
+    pub(crate) env: Vec<String>,
+    /// A file of such lines; empty ones and those that begin with # are skipped
+    #[arg(long, value_name = "FILE", requires = "id")]
+    pub(crate) env_file: Option<PathBuf>,
+    /// Do not wait until it is done
+    #[arg(long, requires = "id")]
     pub(crate) no_wait: bool,
 }
 
@@ -276,6 +455,14 @@ pub(crate) struct OrphansArgs {
     /// List and end nothing, as without any option
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IntegratedAgent {
+    /// Hooks for the settings of Claude Code
+    Claude,
+    /// An extension of Pi
+    Pi,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
@@ -340,9 +527,20 @@ mod tests {
             "drowse keep 2147483648",
             "drowse keep node",
             "drowse keep 4711 --listen 3000",
+            "drowse wait",
+            "drowse wait x",
+            "drowse wait x --for sleep",
+            "drowse wait x --for idle --timeout soon",
+            "drowse attach",
             "drowse keep --listen 0",
             "drowse keep --listen 65536",
             "drowse serve --listen 0.0.0.0:80",
+            "drowse restart --env A=b",
+            "drowse task",
+            "drowse task start",
+            "drowse hold",
+            "drowse hold --for 20m",
+            "drowse unhold x",
         ] {
             let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}: {error}");

@@ -11,6 +11,8 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use crate::token::is_same;
+
 /// What the kernel has room for, without the NUL behind it.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -195,11 +197,17 @@ pub struct TcpSocket {
     pub(super) listener: TcpListener,
     pub(super) address: SocketAddr,
     pub(super) token: Token,
+    /// Opens what only looks.
+    pub(super) read_token: Token,
 }
 
+/// What is put behind the name of the token's file for the one that only looks.
+const READ_SUFFIX: &str = "-read";
+
 impl TcpSocket {
-    /// Reads or writes the token, then binds. The address is loopback: the configuration refuses
-    /// others, and so does this.
+    /// Reads or writes the tokens, then binds. The one that only looks has a file of its own
+    /// beside the other's. The address is loopback: the configuration refuses others, and so does
+    /// this.
     ///
     /// # Errors
     ///
@@ -212,10 +220,16 @@ impl TcpSocket {
         if !address.ip().is_loopback() {
             return Err(failed(io::Error::other("not a loopback address")));
         }
-        let token = Token::keep(token_file).map_err(|source| ListenError::Token {
-            path: token_file.to_owned(),
-            source,
-        })?;
+        let keep = |path: &Path| {
+            Token::keep(path).map_err(|source| ListenError::Token {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let token = keep(token_file)?;
+        let mut read_file = token_file.as_os_str().to_owned();
+        read_file.push(READ_SUFFIX);
+        let read_token = keep(Path::new(&read_file))?;
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -223,6 +237,7 @@ impl TcpSocket {
             listener,
             address,
             token,
+            read_token,
         })
     }
 
@@ -304,8 +319,6 @@ impl Token {
 
     /// Compares in a time that depends on the length alone.
     pub(super) fn is(&self, offered: &[u8]) -> bool {
-        let own = self.0.as_bytes();
-        let differing = own.iter().zip(offered).fold(0, |sum, (a, b)| sum | (a ^ b));
-        std::hint::black_box(differing) == 0 && own.len() == offered.len()
+        is_same(self.0.as_bytes(), offered)
     }
 }

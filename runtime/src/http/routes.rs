@@ -19,14 +19,14 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, body, kept, metrics, open};
+use super::{Context, account, body, kept, kit, metrics, open, openapi};
 
 pub(super) type Answered = Result<HttpResponse, Problem>;
 
 /// 100 of a listing fill a screen a few times over; whoever wants more says so.
-const LIST_DEFAULT: usize = 100;
+pub(super) const LIST_DEFAULT: usize = 100;
 /// 1,000 reports are about a megabyte of JSON.
-const LIST_MAX: usize = 1000;
+pub(super) const LIST_MAX: usize = 1000;
 
 /// 10 MiB: a prompt with pictures in it.
 const MESSAGE_BYTES_MAX: usize = 10 << 20;
@@ -36,7 +36,7 @@ const KEY_BYTES_MAX: usize = 256;
 
 /// An answer without anything to say: the order was accepted.
 #[derive(Serialize)]
-struct Ordered {}
+pub(super) struct Ordered {}
 
 /// All paths.
 pub(super) fn configure(app: &mut ServiceConfig) {
@@ -47,6 +47,7 @@ pub(super) fn configure(app: &mut ServiceConfig) {
     .service(get_only("/livez", web::get().to(live)))
     .service(get_only("/readyz", web::get().to(ready)))
     .service(get_only("/metrics", web::get().to(scrape)))
+    .service(get_only("/openapi.json", web::get().to(openapi::get)))
     .service(get_only("/v1/status", web::get().to(status)))
     .service(get_only("/v1/events", web::get().to(events)))
     .service(
@@ -98,10 +99,41 @@ pub(super) fn configure(app: &mut ServiceConfig) {
         web::post().to(wake),
     ))
     .service(post_only(
+        "/v1/sessions/{session}/restart",
+        web::post().to(account::restart),
+    ))
+    .service(post_only(
         "/v1/sessions/{session}/asks/{ask}",
         web::post().to(answer),
     ))
+    .configure(configure_kit)
     .default_service(web::to(no_such_path));
+}
+
+/// What an agent's own processes may use.
+fn configure_kit(app: &mut ServiceConfig) {
+    app.service(
+        web::resource("/v1/sessions/{session}/tasks")
+            .route(web::get().to(kit::tasks))
+            .route(web::post().to(kit::start_task))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/tasks/{name}")
+            .route(web::delete().to(kit::end_task))
+            .default_service(refuse_method("DELETE")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/holds")
+            .route(web::get().to(kit::holds))
+            .route(web::post().to(kit::take_hold))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/holds/{hold}")
+            .route(web::delete().to(kit::lift_hold))
+            .default_service(refuse_method("DELETE")),
+    );
 }
 
 fn get_only(path: &str, route: actix_web::Route) -> Resource {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, ExitStatus, IdleTick,
-    Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime,
-    Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Stop,
-    StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
+    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, EndTask, ExitStatus,
+    IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued,
+    MonoTime, Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged,
+    Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -219,11 +219,13 @@ impl Run {
             Some((first, rest)) if known => (Some(*first), rest.to_vec()),
             Some(_) | None => (None, open),
         };
+        let ages = saved.progress.ages.clone();
         let works = saved.progress.state == SessionState::Working;
         Some(
             Adopted {
                 incarnation: saved.progress.incarnation,
                 running: running?,
+                ages,
                 in_flight,
                 unknown,
                 tasks: Some(Vec::new()),
@@ -341,6 +343,7 @@ fn go_on(run: &mut Run, until: impl Fn(&Session) -> bool) -> bool {
 fn calm(run: &mut Run) {
     for name in ["0", "1"] {
         let (id, key) = (name.to_owned(), name.to_owned());
+        run.step(&Order::EndTask(EndTask { id: id.clone() }).into());
         run.says(AgentStatus::Settled { id: id.clone() });
         run.says(AgentStatus::Unscheduled { id });
         run.says(AgentStatus::BusyEnded { key });

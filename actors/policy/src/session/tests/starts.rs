@@ -293,6 +293,25 @@ fn a_late_cannot_resume_keeps_the_message() {
     assert_eq!(story.count("settle(1, queued)"), 1);
 }
 
+/// D24, D29: an agent that says why it does not start is started again later, in the same
+/// conversation.
+#[test]
+fn a_start_that_the_agent_refuses_is_tried_again() {
+    let mut story = Story::dormant(OBEDIENT);
+    story.world.manners.gets_ready = false;
+    story.wake(false);
+    story.wait(200 * JUST);
+    story.says(AgentStatus::CannotStart {
+        detail: "already has an active writer".to_owned(),
+        retry: true,
+    });
+    story.world.manners.gets_ready = true;
+    story.wait(MINUTE);
+    assert_eq!(story.count("launch(#1, new)"), 1);
+    assert_eq!(story.count("launch(#2, new)"), 1);
+    assert_eq!(story.state(), SessionState::Resting);
+}
+
 /// D52: an agent that gets ready and ends before it did anything, with a message waiting behind
 /// its own work, is not started in a tight loop.
 #[test]

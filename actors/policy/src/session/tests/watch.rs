@@ -166,7 +166,7 @@ impl Watch {
                     .entry(queued.message)
                     .or_insert(Message::Waiting);
             }
-            Input::Order(Order::Wake(_)) => self.wanted = true,
+            Input::Order(Order::Wake(_) | Order::ChangeAccount(_)) => self.wanted = true,
             Input::Order(Order::Stop(stop)) if stop.how != StopHow::Release => {
                 self.wanted = false;
             }
@@ -275,6 +275,10 @@ impl Watch {
     }
 
     fn check_reap(&mut self, incarnation: Incarnation, step: ReapStep, now: MonoTime) {
+        // A look is no part of a teardown, and may be owed when one begins.
+        if step == ReapStep::Look {
+            return;
+        }
         let owed = self.reap.insert(incarnation, (step, now));
         // A kept tree that is to be ended as a whole is not left to what was asked for a part.
         let begins = step == ReapStep::Terminate && self.retired.contains(&incarnation);
@@ -290,7 +294,7 @@ impl Watch {
                 assert!(grace_over || tree.killed || tree.found_somebody);
                 tree.killed = true;
             }
-            ReapStep::Snapshot | ReapStep::Verify => {}
+            ReapStep::Look | ReapStep::Snapshot | ReapStep::Verify => {}
         }
     }
 
@@ -389,9 +393,13 @@ impl Watch {
             end,
             last_error,
             keeping,
+            ages,
         } = &self.written;
         let kept = KeptReport::all(report.id, &report.name, keeping);
         assert_eq!(kept, report.kept);
+        let works = matches!(state, SessionState::Working | SessionState::NeedsYou);
+        let rests = matches!(state, SessionState::Waiting | SessionState::Resting);
+        assert_eq!(ages.is_some(), works || rests, "ages of a live backend");
         // Every reader sees the same, and so does the next daemon.
         assert_eq!(
             (*state, *incarnation, running.as_ref()),
