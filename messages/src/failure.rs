@@ -304,6 +304,6 @@ mod tests {
         json["code"] = "invented_later".into();
         let failure: Failure = serde_json::from_value(json).unwrap();
         assert_eq!(failure.code, FailureCode::Unknown);
-        assert_eq!(failure.class, ProblemClass::Retryable);
+        assert_eq!(failure.class, Retryable);
     }
 }

@@ -375,7 +375,7 @@ pub struct SnapshotNote {
     #[serde(flatten)]
     pub at: Position,
     /// The session.
-    pub report: SessionReport,
+    pub report: Box<SessionReport>,
 }
 
 /// A limit of the connection is near.

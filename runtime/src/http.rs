@@ -8,7 +8,7 @@
 //! | `/v1/sessions` | GET, POST |
 //! | `/v1/sessions/{id}` | GET, DELETE |
 //! | `/v1/sessions/{id}/messages` | GET, POST |
-//! | `/v1/sessions/{id}/log` | GET |
+//! | `/v1/sessions/{id}/log` `/ws` | GET |
 //! | `/v1/sessions/{id}/release` `/wake` `/stop` `/interrupt` `/asks/{ask}` | POST |
 //!
 //! Fed by clients; asks the daemon through its [`Front`]. Decides nothing about sessions and keeps nothing of
@@ -27,6 +27,8 @@ mod metrics;
 mod open;
 mod problem;
 mod routes;
+mod sever;
+mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -43,6 +45,7 @@ use accept::Door;
 use access::TcpAccess;
 pub use front::{Front, Live};
 pub use listen::{ListenError, TcpSocket, UnixSocket};
+use socket::Sockets;
 
 use crate::config::Shared;
 
@@ -120,6 +123,7 @@ struct Context {
     bounds: Bounds,
     tcp: Option<TcpAccess>,
     streams: Arc<Semaphore>,
+    sockets: Sockets,
     stopping: signal::Receiver<bool>,
 }
 
@@ -154,7 +158,9 @@ pub fn serve(
     let unix = socket
         .listener()
         .map_err(|source| ListenError::Io { on, source })?;
+    let arbiter = actix_rt::Arbiter::new();
     let context = Context {
+        sockets: Sockets::start(daemon.clone(), &arbiter.handle()),
         daemon,
         config,
         streams: Arc::new(Semaphore::new(bounds.streams_max)),
@@ -162,7 +168,6 @@ pub fn serve(
         tcp: access,
         stopping: stopped.clone(),
     };
-    let arbiter = actix_rt::Arbiter::new();
     let (done, ended) = oneshot::channel();
     // Requests are short and the daemon has one arbiter behind them: one thread is enough.
     arbiter.spawn_fn(move || {

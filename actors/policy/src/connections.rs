@@ -282,11 +282,7 @@ impl Connections {
             } => self.called(socket, call, kind, timeout, now, &mut fx),
             Input::Answered(call) => self.answered(call, now, &mut fx),
             Input::Gone(socket, farewell) => self.gone(socket, farewell, now),
-            Input::Stuck(socket) => {
-                if let Some(id) = self.of(socket) {
-                    self.close(id, CloseWhy::SlowConsumer, &mut fx);
-                }
-            }
+            Input::Stuck(socket) => self.stuck(socket, now, &mut fx),
             Input::PersonAwaited(awaited) => self.person_awaited(awaited, now),
             Input::SessionHardLimit => {
                 let drivers = self.all(|it| it.role == Role::Drive);
@@ -476,6 +472,15 @@ impl Connections {
         } else {
             self.connections.remove(&id);
         }
+    }
+
+    /// Closes a socket whose client does not read. It may come back, and is told what it missed.
+    fn stuck(&mut self, socket: SocketId, now: MonoTime, fx: &mut Vec<Effect>) {
+        let Some(id) = self.of(socket) else { return };
+        let calls = self.connections.get(&id).map(|it| it.calls.waiting());
+        let unknown = calls.unwrap_or_default();
+        fx.push(Effect::Close(socket, CloseWhy::SlowConsumer, unknown));
+        self.detach(id, now);
     }
 
     /// Its socket broke: it waits for its client, if that is wanted.

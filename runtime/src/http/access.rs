@@ -9,9 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Extensions, ServiceRequest, ServiceResponse};
-use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN, USER_AGENT};
+use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN, UPGRADE, USER_AGENT};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpRequest, rt, web};
+use actix_web::{Error, HttpMessage as _, HttpRequest, rt, web};
 use drowse_messages::Who;
 
 use super::Context;
@@ -50,11 +50,30 @@ pub(super) async fn guard(
     let context = request
         .app_data::<web::Data<Context>>()
         .expect("every app has its context");
-    check(request.request(), context.tcp.as_ref())?;
+    let proof = match check(request.request(), context.tcp.as_ref()) {
+        Err(problem) if problem.is_unauthorized() && is_handshake(request.request()) => {
+            Proof::Awaited
+        }
+        checked => checked.map(|()| Proof::Given)?,
+    };
+    request.extensions_mut().insert(proof);
     let (method, path) = (request.method().clone(), request.path().to_owned());
     let response = next.call(request).await?;
     tracing::debug!(%method, path, status = response.status().as_u16(), "request");
     Ok(response)
+}
+
+/// Whether whoever opens a WebSocket has shown that it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// It has.
+    Given,
+    /// Browsers put no token in the head of a handshake: it has to be in the first message.
+    Awaited,
+}
+
+fn is_handshake(request: &HttpRequest) -> bool {
+    request.path().ends_with("/ws") && request.headers().contains_key(UPGRADE)
 }
 
 fn check(request: &HttpRequest, tcp: Option<&TcpAccess>) -> Result<(), Problem> {

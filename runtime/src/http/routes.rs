@@ -19,20 +19,20 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, body, kept, metrics, open};
+use super::{Context, body, kept, metrics, open, socket};
 
 pub(super) type Answered = Result<HttpResponse, Problem>;
 
 /// 100 of a listing fill a screen a few times over; whoever wants more says so.
 const LIST_DEFAULT: usize = 100;
 /// 1,000 reports are about a megabyte of JSON.
-const LIST_MAX: usize = 1000;
+pub(super) const LIST_MAX: usize = 1000;
 
 /// 10 MiB: a prompt with pictures in it.
-const MESSAGE_BYTES_MAX: usize = 10 << 20;
+pub(super) const MESSAGE_BYTES_MAX: usize = 10 << 20;
 
 /// 256 bytes: a key is an id, and it is kept with the message.
-const KEY_BYTES_MAX: usize = 256;
+pub(super) const KEY_BYTES_MAX: usize = 256;
 
 /// An answer without anything to say: the order was accepted.
 #[derive(Serialize)]
@@ -81,6 +81,10 @@ pub(super) fn configure(app: &mut ServiceConfig) {
             .default_service(refuse_method("GET, POST")),
     )
     .service(get_only("/v1/sessions/{session}/log", web::get().to(log)))
+    .service(get_only(
+        "/v1/sessions/{session}/ws",
+        web::get().to(socket::open),
+    ))
     .service(post_only(
         "/v1/sessions/{session}/release",
         web::post().to(release),

@@ -6,6 +6,7 @@ mod client;
 mod fake;
 mod kept;
 mod sessions;
+mod socket;
 mod streams;
 
 use std::fs;

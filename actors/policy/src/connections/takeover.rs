@@ -42,6 +42,11 @@ impl TakeOvers {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) const fn rounds(self) -> u32 {
+        self.rounds
+    }
+
     fn pause(self) -> Duration {
         let Some(doublings) = self.rounds.checked_sub(1) else {
             return Duration::ZERO;

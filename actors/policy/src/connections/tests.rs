@@ -280,10 +280,12 @@ fn a_fight_of_two_clients_is_damped() {
         }
     }
     assert_eq!(granted, [0, 5, 15, 35, 75, 135, 195, 255]);
+    world.greet(800, greeting(800, Role::Drive), s(550));
     assert!(matches!(
-        world.take_over(900, s(255 + 300))[..],
-        [Effect::Close(..), Effect::Welcome { .. }, ..]
+        world.take_over(900, s(556))[..],
+        [Effect::Close(..), Effect::Welcome { .. }]
     ));
+    assert_eq!(world.0.take_overs.rounds(), 1, "the fight is forgotten");
 }
 
 /// Watchers look on, as many as like to, and give no orders.
@@ -461,6 +463,7 @@ fn input(step: &Step, sockets: &mut u64, calls: &mut u64) -> Option<Input> {
             }
         }
         Step::Answer(call) => Input::Answered(CallId(*call)),
+        Step::Lose(socket, _) if *socket > *sockets => return None,
         Step::Lose(socket, said) => {
             let farewell = if *said {
                 Farewell::Said

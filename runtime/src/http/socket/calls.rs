@@ -101,7 +101,11 @@ fn order(request: &mut Request, by: Who) -> Result<Order, Box<Failure>> {
         Method::Release => end(StopHow::Release, by),
         Method::Stop => {
             let wanted: StopCall = request.params()?;
-            let how = if wanted.kept { StopHow::StopAll } else { StopHow::Stop };
+            let how = if wanted.kept {
+                StopHow::StopAll
+            } else {
+                StopHow::Stop
+            };
             end(how, by)
         }
         Method::Interrupt => Order::Interrupt(Interrupt { by }),
@@ -122,7 +126,11 @@ async fn say(
     prompt: Prompt,
     by: Who,
 ) -> Result<Prompted, Box<Failure>> {
-    let Prompt { text, key, accepted } = prompt;
+    let Prompt {
+        text,
+        key,
+        accepted,
+    } = prompt;
     if text.is_empty() || text.len() > MESSAGE_BYTES_MAX {
         let detail = format!("text: has not between 1 and {MESSAGE_BYTES_MAX} bytes");
         return Err(invalid(detail));
@@ -163,20 +171,24 @@ async fn end_of(
             let detail = "the daemon ends; the message is on disk";
             return Err(Box::new(Failure::new(FailureCode::Unanswered, detail)));
         };
-        match event.what {
-            SessionEvent::MessageChanged { message, state, text }
-                if message == sent.message && state.is_final() =>
-            {
-                return Ok(Prompted {
-                    message,
-                    duplicate: sent.duplicate,
-                    state,
-                    answer: text,
-                });
-            }
-            SessionEvent::Gap { .. } => ask = true,
-            SessionEvent::Removed => return Err(removed(sent.message)),
-            _ => {}
+        if let SessionEvent::Gap { .. } = event.what {
+            ask = true;
+        } else if let SessionEvent::Removed = event.what {
+            return Err(removed(sent.message));
+        } else if let SessionEvent::MessageChanged {
+            message,
+            state,
+            text,
+        } = event.what
+            && message == sent.message
+            && state.is_final()
+        {
+            return Ok(Prompted {
+                message,
+                duplicate: sent.duplicate,
+                state,
+                answer: text,
+            });
         }
     }
 }

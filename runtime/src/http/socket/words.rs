@@ -108,21 +108,28 @@ pub(super) fn answer(id: &Value, result: &str) -> ByteString {
 
 /// An answer that is a failure.
 pub(super) fn failure(id: &Value, failure: &Failure) -> ByteString {
-    let number = match failure.code {
-        FailureCode::NotARequest => -32600,
-        FailureCode::NoSuchMethod => -32601,
-        FailureCode::Invalid => -32602,
-        _ => -32000,
-    };
+    let standard = [
+        (FailureCode::NotARequest, -32600),
+        (FailureCode::NoSuchMethod, -32601),
+        (FailureCode::Invalid, -32602),
+    ];
+    let own = standard.into_iter().find(|(code, _)| *code == failure.code);
+    let number = own.map_or(-32000, |(_, number)| number);
     let error = json!({"code": number, "message": failure.detail, "data": failure});
-    json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string().into()
+    json!({"jsonrpc": "2.0", "id": id, "error": error})
+        .to_string()
+        .into()
 }
 
 /// What is said unasked.
 pub(super) fn notification(note: &Notification) -> ByteString {
     let json = serde_json::to_string(note).expect("notifications have no maps with odd keys");
     // The tag comes first in what serde writes, so one key more makes it a notification.
-    format!(r#"{{"jsonrpc":"2.0",{}"#, json.strip_prefix('{').unwrap_or("}")).into()
+    format!(
+        r#"{{"jsonrpc":"2.0",{}"#,
+        json.strip_prefix('{').unwrap_or("}")
+    )
+    .into()
 }
 
 #[cfg(test)]
@@ -134,10 +141,26 @@ mod tests {
         for (text, id, code) in [
             ("", Value::Null, FailureCode::NotARequest),
             ("[]", Value::Null, FailureCode::NotARequest),
-            (r#"{"jsonrpc":"2.0","method":"show"}"#, Value::Null, FailureCode::NotARequest),
-            (r#"{"jsonrpc":"2.0","id":{},"method":"show"}"#, Value::Null, FailureCode::NotARequest),
-            (r#"{"jsonrpc":"1.0","id":1,"method":"show"}"#, 1.into(), FailureCode::NotARequest),
-            (r#"{"jsonrpc":"2.0","id":"a","method":"sow"}"#, "a".into(), FailureCode::NoSuchMethod),
+            (
+                r#"{"jsonrpc":"2.0","method":"show"}"#,
+                Value::Null,
+                FailureCode::NotARequest,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":{},"method":"show"}"#,
+                Value::Null,
+                FailureCode::NotARequest,
+            ),
+            (
+                r#"{"jsonrpc":"1.0","id":1,"method":"show"}"#,
+                1.into(),
+                FailureCode::NotARequest,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":"a","method":"sow"}"#,
+                "a".into(),
+                FailureCode::NoSuchMethod,
+            ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"show","params":{"timeout_ms":-1}}"#,
                 1.into(),
