@@ -237,7 +237,7 @@ impl Connection {
             Stage::Detached { until } => until,
         };
         let hard = self.hard_at.map(|at| {
-            if self.warned {
+            if self.warned || self.socket().is_none() {
                 at
             } else {
                 MonoTime::from_millis(at.as_millis().saturating_sub(WARNING_MILLIS))
@@ -272,7 +272,11 @@ impl Connections {
     pub fn step(&mut self, input: Input, now: MonoTime) -> Vec<Effect> {
         let mut fx = Vec::new();
         match input {
-            Input::Greeted(socket, greeting) => self.greet(socket, *greeting, now, &mut fx),
+            Input::Greeted(socket, greeting) => {
+                // A tick may be late, and whoever is gone by now is in nobody's way.
+                self.pass_time(now, &mut fx);
+                self.greet(socket, *greeting, now, &mut fx);
+            }
             Input::Heard(socket) => self.heard(socket, now),
             Input::Called {
                 socket,

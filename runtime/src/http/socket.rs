@@ -7,6 +7,7 @@
 
 mod attend;
 mod calls;
+mod gate;
 mod greet;
 mod switchboard;
 mod tape;
@@ -76,6 +77,7 @@ pub(super) async fn open(
     payload: Payload,
 ) -> Result<HttpResponse, Problem> {
     let place = Place::take(&context)?;
+    let payload = gate::guard(&request, payload).await;
     let (response, out, frames) = actix_ws::handle(&request, payload)
         .map_err(|error| Problem::invalid("handshake", error.to_string()))?;
     let proof = request.extensions().get::<Proof>().copied();

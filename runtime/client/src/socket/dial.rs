@@ -198,13 +198,12 @@ impl Line {
 /// A hello was not granted.
 fn rejected(failure: Failure) -> NoLine {
     let again = failure.retryable;
-    let error = match failure.code {
-        FailureCode::ResumeRefused => {
-            let reason = failure.drop_reason;
-            let reason = reason.unwrap_or(drowse_messages::DropReason::ResumeRefused);
-            Closed::dropped(reason, failure.detail).into()
-        }
-        _ => SocketError::of(failure),
+    let error = if failure.code == FailureCode::ResumeRefused {
+        let reason = failure.drop_reason;
+        let reason = reason.unwrap_or(drowse_messages::DropReason::ResumeRefused);
+        Closed::dropped(reason, failure.detail).into()
+    } else {
+        SocketError::of(failure)
     };
     if again {
         NoLine::Again(error)

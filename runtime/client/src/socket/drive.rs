@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drowse_messages::{
-    CloseWhy, DropReason, Failure, FailureCode, Hello, Method, Notification, Position, Welcome,
+    CloseWhy, DropReason, EventNote, Failure, FailureCode, GapNote, Hello, Method, Notification,
+    Position, SnapshotNote, Welcome,
 };
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -192,14 +193,13 @@ impl Driver {
         let Ok(note) = serde_json::from_value::<Notification>(message) else {
             return;
         };
-        let at = match &note {
-            Notification::Event(note) => Some(&note.at),
-            Notification::Gap(note) => Some(&note.at),
-            Notification::Snapshot(note) => Some(&note.at),
-            _ => None,
-        };
-        if let (Some(place), Some(at)) = (&mut self.events, at) {
-            *place = Some(at.clone());
+        if let Some(place) = &mut self.events {
+            if let Notification::Event(EventNote { at, .. })
+            | Notification::Gap(GapNote { at, .. })
+            | Notification::Snapshot(SnapshotNote { at, .. }) = &note
+            {
+                *place = Some(at.clone());
+            }
         }
         let _nobody_listens = self.told.send(Told::Note(Arc::new(note)));
     }

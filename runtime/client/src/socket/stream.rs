@@ -161,22 +161,28 @@ impl PromptStream {
 
     fn piece(&mut self, what: SessionEvent) -> Option<Piece> {
         let own = self.prompted.message;
-        match what {
-            SessionEvent::Output { message, text } if message == Some(own) => {
-                Some(Piece::Output(text))
-            }
-            SessionEvent::Asked { ask } => Some(Piece::Asked(ask)),
-            SessionEvent::Settled { id, .. } => Some(Piece::Settled(id)),
-            SessionEvent::MessageChanged {
-                message,
-                state,
-                text,
-            } if message == own && state.is_final() => {
-                self.settle(state, text);
-                Some(self.ended())
-            }
-            _ => None,
+        if let SessionEvent::Output { message, text } = what {
+            return (message == Some(own)).then_some(Piece::Output(text));
         }
+        if let SessionEvent::Asked { ask } = what {
+            return Some(Piece::Asked(ask));
+        }
+        if let SessionEvent::Settled { id, .. } = what {
+            return Some(Piece::Settled(id));
+        }
+        let SessionEvent::MessageChanged {
+            message,
+            state,
+            text,
+        } = what
+        else {
+            return None;
+        };
+        if message != own || !state.is_final() {
+            return None;
+        }
+        self.settle(state, text);
+        Some(self.ended())
     }
 }
 

@@ -4,6 +4,7 @@
 //! once or not at all; events go out in the order of the tape; whatever is awaited here has a bound.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -525,9 +526,13 @@ fn code_of(why: CloseWhy) -> FailureCode {
     own.map_or(FailureCode::ConnectionClosed, |(_, code)| code)
 }
 
-const fn why(error: &ProtocolError) -> CloseWhy {
-    // Too many pieces of one message are told as an error of the stream.
-    if matches!(error, ProtocolError::Overflow | ProtocolError::Io(_)) {
+fn why(error: &ProtocolError) -> CloseWhy {
+    // A message in too many pieces is told as an error of the stream, and so is what the gate says.
+    let too_large = match error {
+        ProtocolError::Io(error) => error.kind() != ErrorKind::InvalidData,
+        error => matches!(error, ProtocolError::Overflow),
+    };
+    if too_large {
         CloseWhy::TooLarge
     } else {
         CloseWhy::ProtocolError
@@ -578,6 +583,10 @@ async fn say_goodbye(out: Session, mut frames: AggregatedMessageStream, why: Clo
     let goodbye = async {
         if out.close(Some(reason)).await.is_err() {
             return;
+        }
+        if matches!(why, CloseWhy::TooLarge | CloseWhy::ProtocolError) {
+            // Nothing it says is understood any more; it has this long to read why.
+            std::future::pending::<()>().await;
         }
         // Until the other side has read it, and said goodbye as well.
         while let Some(Ok(frame)) = frames.recv().await {
