@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use actix_web::error::PayloadError;
 use actix_web::rt;
 use actix_web::web::Data;
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseReason, ProtocolError, Session};
@@ -198,7 +199,7 @@ impl Socket {
         let Some(frame) = frame else {
             return Err(End::Closed(Farewell::Lost));
         };
-        let message = frame.map_err(|error| End::Close(why(&error)))?;
+        let message = frame.map_err(|error| end_by(&error))?;
         if let (Some(_), Some(session)) = (&self.granted, self.session) {
             self.feed(session, Input::Heard(self.number)).await?;
         }
@@ -526,16 +527,24 @@ fn code_of(why: CloseWhy) -> FailureCode {
     own.map_or(FailureCode::ConnectionClosed, |(_, code)| code)
 }
 
-fn why(error: &ProtocolError) -> CloseWhy {
-    // A message in too many pieces is told as an error of the stream, and so is what the gate says.
-    let too_large = match error {
-        ProtocolError::Io(error) => error.kind() != ErrorKind::InvalidData,
-        error => matches!(error, ProtocolError::Overflow),
+/// What it means that no more frames can be read.
+fn end_by(error: &ProtocolError) -> End {
+    let ProtocolError::Io(error) = error else {
+        let too_large = matches!(error, ProtocolError::Overflow);
+        return End::Close(if too_large {
+            CloseWhy::TooLarge
+        } else {
+            CloseWhy::ProtocolError
+        });
     };
-    if too_large {
-        CloseWhy::TooLarge
-    } else {
-        CloseWhy::ProtocolError
+    let payload = error.get_ref().and_then(|it| it.downcast_ref());
+    match payload {
+        Some(PayloadError::Overflow) => End::Close(CloseWhy::TooLarge),
+        // The connection broke, if only in one direction.
+        Some(_) => End::Closed(Farewell::Lost),
+        None if error.kind() == ErrorKind::InvalidData => End::Close(CloseWhy::ProtocolError),
+        // A message in too many pieces is told in this way.
+        None => End::Close(CloseWhy::TooLarge),
     }
 }
 
