@@ -91,18 +91,22 @@ impl Client {
             client: Some(self.name.clone()),
             ..Hello::default()
         };
-        let off = std::env::var_os(RESUME_VARIABLE).is_some_and(|value| value == "0");
         ConnectionBuilder {
             place: self.place.clone(),
             name: self.name.clone(),
             path: format!("/v1/sessions/{}/ws", crate::call::encoded(session)),
             hello,
-            resumes: !off,
+            resumes: may_resume(std::env::var_os(RESUME_VARIABLE).as_deref()),
             events: true,
             request_timeout: REQUEST_TIMEOUT,
             action_timeout: None,
         }
     }
+}
+
+/// What the variable says: only `0` switches it off.
+fn may_resume(value: Option<&std::ffi::OsStr>) -> bool {
+    value.is_none_or(|value| value != "0")
 }
 
 impl ConnectionBuilder {
@@ -501,5 +505,31 @@ impl Drop for Forget<'_> {
     fn drop(&mut self) {
         // A full queue is no harm: the answer is dropped when it comes.
         let _full = self.shared.ask.try_send(Asked::Forget(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Row 111.
+    #[test]
+    fn the_variable_switches_resuming_off() {
+        let resumes = [None, Some("1"), Some(""), Some("0")];
+        let resumes = resumes.map(|value| may_resume(value.map(AsRef::as_ref)));
+        assert_eq!(resumes, [true, true, true, false]);
+    }
+
+    /// Rows 104, 106, 108: the numbers that clients in other languages are written against.
+    #[test]
+    fn the_defaults_are_those_of_the_document() {
+        let seconds = [
+            REQUEST_TIMEOUT,
+            REQUEST_GRACE,
+            REQUEST_TIMEOUT_MAX,
+            REDIAL_FOR,
+            REDIAL_WHILE_BUSY,
+        ];
+        assert_eq!(seconds.map(|it| it.as_secs()), [180, 60, 65 * 60, 30, 150]);
     }
 }

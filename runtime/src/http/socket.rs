@@ -7,6 +7,7 @@
 
 mod attend;
 mod calls;
+mod farewell;
 mod gate;
 mod greet;
 mod switchboard;
