@@ -257,8 +257,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 pub trait Catalog: Send + Sync + fmt::Debug {
     /// The limits of a session.
     fn limits(&self, agent: &Name, cwd: &Path, session: &LimitOverrides) -> Limits;
-    /// What policy must know of the adapter of a protocol; `None`: there is no such adapter.
-    fn traits(&self, protocol: &Name) -> Option<AgentTraits>;
+    /// What policy must know of an agent, and of the adapter of its protocol; `None`: there is no
+    /// such adapter.
+    fn traits(&self, agent: &Name, protocol: &Name) -> Option<AgentTraits>;
     /// How many backends may be starting at once.
     fn starting_max(&self) -> usize;
 }

@@ -273,7 +273,7 @@ impl RegistryActor {
     fn start_actor(&mut self, saved: SavedSession) -> Result<Addr<SessionActor>, Refusal> {
         let (id, recipe) = (saved.profile.id, &saved.profile.recipe);
         let catalog = &self.ports.catalog;
-        let Some(traits) = catalog.traits(&recipe.protocol) else {
+        let Some(traits) = catalog.traits(&recipe.agent, &recipe.protocol) else {
             let detail = format!("there is no adapter for {:?}", recipe.protocol.as_str());
             tracing::error!(session = %id, "{detail}");
             let field = "protocol".to_owned();

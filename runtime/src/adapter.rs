@@ -10,11 +10,14 @@ use std::fmt;
 
 use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, Task, WallTime};
 
+mod acp;
 mod argv;
 mod claude;
+mod codex;
 #[cfg(test)]
 mod golden;
 mod kept;
+mod mcp;
 mod names;
 #[cfg(test)]
 mod noise;
@@ -22,10 +25,14 @@ mod paragraphs;
 mod pi;
 mod raw;
 mod relay;
+mod rpc;
 mod text;
 mod wire;
 
+pub use acp::Acp;
 pub use claude::Claude;
+pub use codex::Codex;
+pub use mcp::Mcp;
 pub(crate) use names::agent_of;
 pub use pi::Pi;
 pub use raw::Raw;
@@ -97,6 +104,16 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, fresh_id: &str) -> Plan;
     /// Follows one backend started by such a plan.
     fn observe(&self, conversation: Option<&Conversation>, fresh_id: &str) -> Box<dyn Observer>;
+    /// The same, for protocols that speak of the folder the agent works in, or of the command line.
+    fn observe_in(
+        &self,
+        recipe: &Recipe,
+        conversation: Option<&Conversation>,
+        fresh_id: &str,
+    ) -> Box<dyn Observer> {
+        let _ = recipe;
+        self.observe(conversation, fresh_id)
+    }
     /// Follows a backend that an earlier daemon, perhaps of an earlier release, followed until it
     /// ended: what its observer last left, and the time of day. Says what holds now, in an order
     /// in which it could have happened, and what to write first. `None`, which is the default: it
@@ -128,6 +145,12 @@ pub trait Observer: Send + fmt::Debug {
     /// Called once, after the launch: what to write first. A protocol without a handshake reports
     /// `Ready` here.
     fn open(&mut self) -> Seen;
+    /// Called once instead of [`Observer::open`] when a host has the agent: the host does the
+    /// handshake, and nothing is written but what its `Relay` keeps from the host. From now on the
+    /// observer can be adopted at any time, by one that listens too.
+    fn listen(&mut self) -> Seen {
+        Seen::default()
+    }
     /// One line without its end, exactly as it went by. What this observer wrote itself is shown
     /// to it too, as `Direction::In`, once it is in the agent's pipe: that is when a turn begins.
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen;

@@ -38,8 +38,7 @@
 //! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
 //! | `connect PATH` | asks the keeper that listens there to be its daemon, and writes how many bytes came back |
 //!
-//! With a path in `TREE_AGENT_CANARY` it does nothing of this, but watches into that file; with
-//! `TREE_AGENT_STRANGER` it sleeps, whatever its script says.
+//! With a path in `TREE_AGENT_CANARY` it does nothing of this, but watches into that file.
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
@@ -64,10 +63,6 @@ fn main() {
         watch_signals();
     }
     let script = std::env::args().nth(1).expect("a script");
-    if std::env::var_os("TREE_AGENT_STRANGER").is_some() {
-        write(b"x");
-        sleep();
-    }
     run(&script);
 }
 

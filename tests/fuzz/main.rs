@@ -15,7 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use drowse::adapter::{Adapter, Claude, Direction, Observer, Pass, Pi, Raw, Relay, Seen};
+use drowse::adapter::{
+    Acp, Adapter, Claude, Codex, Direction, Mcp, Observer, Pass, Pi, Raw, Relay, Seen,
+};
 use drowse_messages::{Answer, WallTime};
 use drowse_tests::golden::{self, GoldenLine};
 use drowse_tests::rng::Rng;
@@ -32,8 +34,23 @@ const CHECKPOINT_BYTES_MAX: usize = 256 * 1024;
 const MEMORY_BYTES_MAX: usize = 1024 * 1024;
 
 #[test]
+fn acp_survives_anything() {
+    fuzz(&Acp);
+}
+
+#[test]
+fn mcp_survives_anything() {
+    fuzz(&Mcp);
+}
+
+#[test]
 fn claude_survives_anything() {
     fuzz(&Claude);
+}
+
+#[test]
+fn codex_survives_anything() {
+    fuzz(&Codex);
 }
 
 #[test]

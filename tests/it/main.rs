@@ -1,11 +1,14 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
 //! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `ws`: one promise each, kept by the real daemon with
+//! `fates`, `restart`, `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `ws`: one promise each,
+//! kept by the real daemon with
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules
+//! claim. `real_acp`, `real_claude`, `real_codex`, `real_mcp`, `real_pi`: Drowse with the real agents,
+//! by its command line. `real_codex_relay`: a relay between a host and the real agent, without Drowse
+//! around it. Modules
 //! whose names begin with `real_` need agents that are downloaded.
 
 mod apart;
@@ -16,6 +19,7 @@ mod crash;
 mod crowd;
 mod daemon_crash;
 mod extension;
+mod fates;
 mod hold;
 mod idle_release;
 mod inbox;
@@ -27,11 +31,16 @@ mod pi;
 mod pipes;
 mod process;
 mod real;
+mod real_acp;
 mod real_claude;
+mod real_codex;
+mod real_codex_relay;
+mod real_mcp;
 mod real_pi;
 mod real_wire;
 mod reasons;
 mod recover;
+mod restart;
 mod rounds;
 mod status;
 mod strangers;

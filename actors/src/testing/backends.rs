@@ -222,8 +222,8 @@ fn output(incarnation: Incarnation, text: &str) -> Input {
 fn end_of_turn(agent: &Agent, session: SessionId, text: &str) -> Vec<Input> {
     let conversation = Conversation {
         native_id: format!("native-{session}"),
-        path: None,
         resumable: true,
+        ..Conversation::default()
     };
     let ended = TurnEnded {
         outcome: TurnOutcome::Completed,
@@ -331,6 +331,7 @@ impl Backends for FakeBackends {
             Adopted {
                 incarnation: left.incarnation,
                 running: left.running,
+                ages: None,
                 in_flight: got.first().copied(),
                 unknown,
                 tasks: None,

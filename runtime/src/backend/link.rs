@@ -93,7 +93,8 @@ pub(super) async fn run(
             };
             ties.facts.do_send(Facts(vec![launched.into()]));
             let conversation = launch.conversation.as_ref();
-            let observer = prepared.adapter.observe(conversation, &prepared.fresh_id);
+            let (recipe, fresh_id) = (&launch.recipe, &prepared.fresh_id);
+            let observer = prepared.adapter.observe_in(recipe, conversation, fresh_id);
             // Arguments and environment are kilobytes, and nobody needs them while the agent runs.
             drop((launch, prepared));
             let mut link = Link::new(ties, keeper, stdio, observer);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AnswerAsk, HoldId, HoldTaken, Order, Refusal, SessionEvent, Stop, StopHow, millis,
+    AnswerAsk, HoldId, HoldTaken, Lease, Order, Refusal, SessionEvent, Stop, StopHow, millis,
 };
 
 use super::ending::Ending;
@@ -15,7 +15,7 @@ use super::live::Live;
 use super::purpose::Purpose;
 use super::starting::Starting;
 use super::turn::Turn;
-use super::{Cx, Lease, Phase, report};
+use super::{Cx, Phase, report};
 use crate::effect::{BackendOrder, Effect};
 
 /// 24 h: a lease is renewed by whoever needs it; one that would last longer is forgotten.

@@ -50,7 +50,9 @@ impl Taken {
         match Understood::from(shared, left, &*adapter, held) {
             Ok(understood) => Ok(understood.taken(keeper, left)),
             Err(why) => {
+                let identity = keeper.keeper();
                 keeper.end();
+                launch::collect(shared, identity, left.running.cgroup.clone());
                 Err(why)
             }
         }
@@ -155,6 +157,7 @@ impl Understood {
         let mut adopted = Adopted {
             incarnation: left.incarnation,
             running: left.running.clone(),
+            ages: None,
             in_flight: None,
             unknown: Vec::new(),
             tasks: None,

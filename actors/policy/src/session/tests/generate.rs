@@ -237,7 +237,14 @@ fn statuses() -> impl Strategy<Value = AgentStatus> {
         16 => prop::bool::weighted(0.8).prop_map(|able| {
             AgentStatus::Conversation(conversation(able))
         }),
+        2 => (0..100_u64).prop_map(|seconds| AgentStatus::Young {
+            settles_in: Duration::from_secs(seconds),
+        }),
         1 => Just(AgentStatus::CannotResume { detail: "gone".to_owned() }),
+        1 => any::<bool>().prop_map(|retry| AgentStatus::CannotStart {
+            detail: "no".to_owned(),
+            retry,
+        }),
         4 => Just(AgentStatus::Notice { text: "odd".to_owned() }),
     ]
 }

@@ -219,11 +219,13 @@ impl Run {
             Some((first, rest)) if known => (Some(*first), rest.to_vec()),
             Some(_) | None => (None, open),
         };
+        let ages = saved.progress.ages.clone();
         let works = saved.progress.state == SessionState::Working;
         Some(
             Adopted {
                 incarnation: saved.progress.incarnation,
                 running: running?,
+                ages,
                 in_flight,
                 unknown,
                 tasks: Some(Vec::new()),

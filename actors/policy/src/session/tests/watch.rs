@@ -389,9 +389,13 @@ impl Watch {
             end,
             last_error,
             keeping,
+            ages,
         } = &self.written;
         let kept = KeptReport::all(report.id, &report.name, keeping);
         assert_eq!(kept, report.kept);
+        let works = matches!(state, SessionState::Working | SessionState::NeedsYou);
+        let rests = matches!(state, SessionState::Waiting | SessionState::Resting);
+        assert_eq!(ages.is_some(), works || rests, "ages of a live backend");
         // Every reader sees the same, and so does the next daemon.
         assert_eq!(
             (*state, *incarnation, running.as_ref()),

@@ -82,8 +82,8 @@ pub(super) fn saved(progress: Progress, queued: &[u64]) -> SavedSession {
 pub(super) fn conversation(resumable: bool) -> Conversation {
     Conversation {
         native_id: "native-1".to_owned(),
-        path: None,
         resumable,
+        ..Conversation::default()
     }
 }
 
