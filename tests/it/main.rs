@@ -2,8 +2,7 @@
 //!
 //! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
 //! `fates`, `restart`, `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `ws`: one promise each,
-//! kept by the real daemon with
-//! fake agents.
+//! kept by the real daemon with fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
 //! claim. `real_acp`, `real_claude`, `real_codex`, `real_mcp`, `real_pi`: Drowse with the real agents,

@@ -16,6 +16,9 @@ const CUTS: u64 = 90;
 /// 1 ms between two of them: a turn of the fake agent takes some tens.
 const CUT_STEP: Duration = Duration::from_millis(1);
 
+/// Two heartbeats of 15 s, and some spare time.
+const HEARTBEATS: Duration = Duration::from_secs(40);
+
 fn proxy(daemon: &TestDaemon) -> Proxy {
     let socket = daemon.state_dir().join("drowse.sock");
     Proxy::start(daemon.path("p.sock"), &socket)
@@ -268,6 +271,54 @@ fn the_session_is_held_for_a_driver_that_dropped() {
     });
     assert!(held.state.is_awake(), "{held:?}");
     daemon.get(async |client| client.stop(&id).await);
+}
+
+/// D34: a client that stands still, its socket open, is noticed within two heartbeats; its place is
+/// kept, and when it moves again it has its connection back.
+#[test]
+fn a_frozen_client_is_noticed_and_comes_back() {
+    let daemon = daemon!("frozen").limit("idle_after", "1h").start();
+    let id = daemon.open("fake");
+    let proxy = proxy(&daemon);
+    let is_held = || {
+        let awake = daemon.report(&id).awake;
+        awake.is_some_and(|awake| awake.holds.iter().any(|hold| hold.owner == "connections"))
+    };
+    std::thread::scope(|scope| {
+        let (thaw, thawed) = std::sync::mpsc::channel();
+        let client = client(&proxy);
+        let frozen = &proxy;
+        let id = &id;
+        let there = scope.spawn(move || {
+            run(async {
+                let connection = drive(&client, id).await;
+                connection
+                    .prompt("FAKE:say x", None)
+                    .await
+                    .expect("an answer");
+                frozen.mode(Mode::Freeze);
+                thawed.recv().expect("the test goes on");
+                frozen.mode(Mode::Pass);
+                connection
+                    .show()
+                    .await
+                    .expect("asked again on the same connection");
+                assert_eq!(frozen.accepted(), 2, "it was redialled");
+                let refused = connection.interrupt().await.expect_err("nothing runs");
+                connection.close().await;
+                refused.code()
+            })
+        });
+        wait_until("the break to be noticed", HEARTBEATS, || {
+            is_held().then_some(())
+        });
+        thaw.send(()).expect("the client waits");
+        let code = there.join().expect("the client has no complaint");
+        assert_eq!(code, Some(FailureCode::NotRunning));
+    });
+    wait_until("the hold to be lifted", HEARTBEATS, || {
+        (!is_held()).then_some(())
+    });
 }
 
 /// A client that does not read: a handshake and one subscription, byte by byte.

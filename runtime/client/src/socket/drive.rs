@@ -193,13 +193,12 @@ impl Driver {
         let Ok(note) = serde_json::from_value::<Notification>(message) else {
             return;
         };
-        if let Some(place) = &mut self.events {
-            if let Notification::Event(EventNote { at, .. })
+        if let Some(place) = &mut self.events
+            && let Notification::Event(EventNote { at, .. })
             | Notification::Gap(GapNote { at, .. })
             | Notification::Snapshot(SnapshotNote { at, .. }) = &note
-            {
-                *place = Some(at.clone());
-            }
+        {
+            *place = Some(at.clone());
         }
         let _nobody_listens = self.told.send(Told::Note(Arc::new(note)));
     }
