@@ -90,19 +90,22 @@ fn a_client_cut_at_any_moment_loses_nothing() {
         let mut answered = Vec::new();
         let mut place = 0;
         while answered.last() != Some(&last.message) {
-            match events.next().await.expect("the connection stands") {
-                Heard::Event(note) => {
-                    assert_eq!(note.at.seq, place + 1, "in order, none twice, none missing");
-                    place = note.at.seq;
-                    if let SessionEvent::MessageChanged { message, state, .. } = note.event.what
-                        && state.is_final()
-                    {
-                        answered.push(message);
-                    }
-                }
-                Heard::Snapshot(note) => place = note.at.seq,
-                Heard::Resumed => {}
-                other => panic!("{other:?}"),
+            let heard = events.next().await.expect("the connection stands");
+            if let Heard::Snapshot(note) = &heard {
+                place = note.at.seq;
+            }
+            if matches!(heard, Heard::Snapshot(_) | Heard::Resumed) {
+                continue;
+            }
+            let Heard::Event(note) = heard else {
+                panic!("{heard:?}");
+            };
+            assert_eq!(note.at.seq, place + 1, "in order, none twice, none missing");
+            place = note.at.seq;
+            if let SessionEvent::MessageChanged { message, state, .. } = note.event.what
+                && state.is_final()
+            {
+                answered.push(message);
             }
         }
         assert_eq!(answered.len(), texts.len(), "each message ended once");
@@ -138,15 +141,15 @@ fn a_stream_survives_a_break_in_its_middle() {
             .await
             .expect("the connection is taken up again")
         {
-            match piece {
-                Piece::Output(_) => {
-                    pieces += 1;
-                    if pieces == 3 {
-                        proxy.cut(Cut::Both);
-                    }
+            if let Piece::Output(_) = piece {
+                pieces += 1;
+                if pieces == 3 {
+                    proxy.cut(Cut::Both);
                 }
-                Piece::Ended(prompted) => ended = Some(prompted),
-                other => panic!("{other:?}"),
+            } else if let Piece::Ended(prompted) = piece {
+                ended = Some(prompted);
+            } else {
+                panic!("{piece:?}");
             }
         }
         assert!(pieces >= 10, "a tick each 100 ms and the answer: {pieces}");

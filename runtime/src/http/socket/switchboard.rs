@@ -123,7 +123,7 @@ impl Switchboard {
     pub(super) fn new(daemon: Arc<dyn Front>) -> Self {
         Self {
             daemon,
-            clock: SystemClock::new(),
+            clock: SystemClock,
             exchanges: BTreeMap::new(),
         }
     }

@@ -104,10 +104,11 @@ impl Ws {
     }
 
     fn json(&mut self) -> Value {
-        match self.next() {
-            Frame::Json(json) => json,
-            other => panic!("not a message: {other:?}"),
-        }
+        let frame = self.next();
+        let Frame::Json(json) = frame else {
+            panic!("not a message: {frame:?}");
+        };
+        json
     }
 
     /// The answer to this request; what comes before it is passed over.
@@ -203,7 +204,7 @@ fn a_client_that_comes_back_misses_nothing() {
         };
         endpoint.daemon.publish(Some(session), what);
     };
-    ["a", "b", "c"].map(output);
+    ["a", "b", "c"].into_iter().for_each(output);
     let mut ws = Ws::on(&endpoint);
     let back = ws.hello(json!({"resume": welcome["resume"]}));
     assert_eq!(back["result"]["resumed"], true, "{back}");
