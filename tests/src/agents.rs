@@ -8,7 +8,7 @@
 //! Claude Code is proprietary: it is installed for the test that runs here and never passed on.
 
 mod acp;
-mod install;
+pub(crate) mod install;
 
 use std::fmt;
 use std::fs;

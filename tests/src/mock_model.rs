@@ -1,7 +1,8 @@
 //! A model server for tests, scripted by the text of the conversation.
 //!
 //! Speaks the Anthropic Messages API, OpenAI's Chat Completions and Responses, and the Gemini API;
-//! another one is one more module beside `anthropic` and one more line in `route`. What it answers is decided by the newest
+//! another one is one more module beside `anthropic` and one more line in `route`. What it answers
+//! is decided by the newest
 //! `MOCK:` directive a user wrote (`script`), so a test scripts a real agent by what it sends it.
 //! Fed by: agents over HTTP on loopback. Invariant: every request is in the log before it is
 //! answered; on drop all threads are joined and the port is free.

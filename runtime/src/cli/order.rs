@@ -148,7 +148,8 @@ async fn one(client: &Client, order: Order, id: &str, wait: bool) -> Result<Outc
     .await
 }
 
-async fn give(client: &Client, order: Order, session: &str) -> Result<(), Failure> {
+/// Gives an order, and says what stands in its way.
+pub(crate) async fn give(client: &Client, order: Order, session: &str) -> Result<(), Failure> {
     let given = match order {
         Order::Release => client.release(session).await,
         Order::Wake { fresh } => client.wake(session, fresh).await,

@@ -223,6 +223,12 @@ impl Tree {
         let Some(teardown) = &mut self.teardown else {
             return false;
         };
+        // One that left alone what is to end answers an older request: of the teardown that kept it.
+        let is_to_end = |held: &&Held| !teardown.spared.contains(&held.identity());
+        let mut to_end = self.processes.iter().filter(is_to_end);
+        if to_end.any(|held| report.kept.iter().any(|it| it.identity == held.identity())) {
+            return false;
+        }
         match (report.step, teardown.rung) {
             (ReapStep::Terminate, Rung::Terminate) if report.empty => self.enter(Rung::Verify, cx),
             (ReapStep::Terminate, Rung::Terminate) => self.enter(Rung::Grace, cx),

@@ -87,6 +87,7 @@ fn is_written_wanted(method: &str) -> bool {
             | "thread/turns/list"
             | "thread/backgroundTerminals/list"
             | "turn/start"
+            | "turn/steer"
             | "turn/interrupt"
     )
 }
@@ -158,6 +159,12 @@ impl CodexObserver {
             (Kind::Request(id), "turn/start") => {
                 let request = self.prompted(seen, &id, thread, params.input);
                 (id, request)
+            }
+            (Kind::Request(_), "turn/steer") => {
+                if self.threads.is_main(&thread) {
+                    self.turn.steered();
+                }
+                return;
             }
             (Kind::Request(_), "turn/interrupt") => {
                 if self.threads.is_main(&thread) {

@@ -374,6 +374,38 @@ fn an_interrupt_reaches_the_turn() {
     assert!(seen.write.is_empty());
 }
 
+/// Codex 0.118 takes a prompt into the running turn under an id of its own, and loses one that
+/// meets a compaction: neither is waited for when another turn is over, or has begun.
+#[test]
+fn a_prompt_with_an_id_of_its_own_is_answered_by_the_turn_that_took_it() {
+    let took = said(
+        "item/started",
+        json!({ "turnId": "t1", "item": { "type": "userMessage", "id": "u" } }),
+    );
+    let turn = |id: &str| json!({ "turn": { "id": id } });
+    let mut observer = working();
+    hear(&mut *observer, &took);
+    let seen = observer.prompt("more");
+    write(&mut *observer, &seen);
+    hear(&mut *observer, &answer("drowse-4", turn("t2")));
+    hear(&mut *observer, &took);
+    assert!(ends(&hear(&mut *observer, &completed("t1")).facts)[0].answers);
+    assert_eq!(observer.interrupt(), Seen::default());
+    let restated = |observer: &dyn Observer| {
+        let checkpoint = observer.checkpoint().expect("it is ready");
+        let (_, seen) = Codex.adopt(&checkpoint, WallTime(0)).expect("it fits");
+        seen.facts.contains(&Fact::Status(AgentStatus::TurnStarted))
+    };
+    assert!(!restated(&*observer), "nothing is open");
+
+    let seen = observer.prompt("lost");
+    write(&mut *observer, &seen);
+    hear(&mut *observer, &answer("drowse-5", turn("t3")));
+    hear(&mut *observer, &said("turn/started", turn("t4")));
+    assert!(!ends(&hear(&mut *observer, &completed("t4")).facts)[0].answers);
+    assert!(!restated(&*observer), "nothing is open");
+}
+
 /// D21: a prompt that Codex refuses has failed, and a turn that runs goes on.
 #[test]
 fn a_refused_prompt_has_failed() {

@@ -4,8 +4,6 @@
 //! prompt which turn that is; during a compaction it takes none. Invariant: an end is reported as
 //! an answer only if Codex said that a prompt belongs to that turn, or refused one.
 
-use std::collections::BTreeSet;
-
 use drowse_messages::{TurnEnded, TurnOutcome};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -41,8 +39,10 @@ impl Serialize for Words {
 pub(super) struct Turn {
     /// The id of the turn that runs.
     running: Option<String>,
-    /// Turns that prompts belong to.
-    accepted: BTreeSet<String>,
+    /// For each prompt that is not answered, the turn that Codex said it belongs to.
+    accepted: Vec<String>,
+    /// Prompts that the running turn took in, besides those that were steered into it.
+    taken: i64,
     /// The turn that ended last.
     over: Option<String>,
     /// Prompts that a compaction keeps waiting.
@@ -72,14 +72,18 @@ impl Turn {
 
     /// True while the end of this turn is awaited.
     pub(super) fn awaits(&self, id: &str) -> bool {
-        self.running.as_deref() == Some(id) || self.accepted.contains(id)
+        self.running.as_deref() == Some(id) || self.accepted.iter().any(|it| it == id)
     }
 
     /// A turn began; true when an interrupt has been waiting for that.
     pub(super) fn started(&mut self, id: &str) -> bool {
         if self.running.as_deref() != Some(id) {
             self.said = Words::default();
+            self.taken = 0;
             self.running = Some(id.to_owned());
+            // Ids of turns grow: one that was to come before this one never came. Codex 0.118
+            // loses a prompt that meets a compaction.
+            self.accepted.retain(|accepted| accepted.as_str() >= id);
         }
         std::mem::take(&mut self.owed)
     }
@@ -94,9 +98,19 @@ impl Turn {
             });
         }
         if self.accepted.len() < PROMPTS_MAX {
-            self.accepted.insert(id.to_owned());
+            self.accepted.push(id.to_owned());
         }
         None
+    }
+
+    /// The running turn took a prompt in.
+    pub(super) fn took(&mut self) {
+        self.taken = self.taken.saturating_add(1);
+    }
+
+    /// A host adds words to the running turn, which are no prompt.
+    pub(super) fn steered(&mut self) {
+        self.taken = self.taken.saturating_sub(1);
     }
 
     /// Codex refused a prompt because of what it does now: it waits for the end of that. `Some`
@@ -141,8 +155,20 @@ impl Turn {
         TurnEnded {
             outcome,
             text,
-            answers: self.accepted.remove(id),
+            answers: self.answers(id),
         }
+    }
+
+    /// Whether the end of this turn answers a prompt. Codex 0.118 gives a prompt that it takes into
+    /// a running turn an id of its own, so those that were taken in count as well.
+    fn answers(&mut self, id: &str) -> bool {
+        let before = self.accepted.len();
+        self.accepted.retain(|accepted| accepted != id);
+        let own = before - self.accepted.len();
+        let taken = usize::try_from(std::mem::take(&mut self.taken)).unwrap_or(0);
+        let others = taken.saturating_sub(own).min(self.accepted.len());
+        self.accepted.drain(..others);
+        own + others > 0
     }
 
     /// Prompts that waited for the end of the turn that is over: to be written again, or, when it

@@ -57,13 +57,17 @@ pub(super) async fn enter(
     let again = |failure: Failure| NoEntry::Again(Box::new(failure));
     let hello: Hello = request.params().map_err(again)?;
     let shown = hello.token.as_deref().unwrap_or_default().as_bytes();
-    let may = match proof {
-        Some(Proof::Given) => true,
-        Some(Proof::Awaited) => context.tcp.as_ref().is_some_and(|tcp| tcp.token.is(shown)),
-        None => false,
-    };
-    if !may {
+    let tcp = context
+        .tcp
+        .as_ref()
+        .filter(|_| proof == Some(Proof::Awaited));
+    let may = proof == Some(Proof::Given) || tcp.is_some_and(|tcp| tcp.token.is(shown));
+    let may_look = tcp.is_some_and(|tcp| tcp.read_token.is(shown));
+    if !may && !may_look {
         return Err(NoEntry::Close(CloseWhy::Unauthorized));
+    }
+    if !may && hello.role == Role::Drive {
+        return Err(NoEntry::Close(CloseWhy::Forbidden));
     }
     if hello.version != SOCKET_VERSION {
         let detail = format!("version: this daemon speaks {SOCKET_VERSION}");

@@ -327,6 +327,20 @@ fn whoever_may_not_is_sent_away_with_the_right_code() {
         ws.hello(json!({"token": endpoint.token()}))["result"]["role"],
         "watch"
     );
+    let watchers = std::fs::read_to_string(endpoint.folder.path().join("token-read")).unwrap();
+    let watchers = watchers.trim();
+    let mut ws = tcp("");
+    ws.status();
+    ws.call(
+        0,
+        "hello",
+        json!({"version": 1, "token": watchers, "role": "drive"}),
+    );
+    assert_eq!(ws.next(), Frame::Close(4003), "it only looks");
+    let mut ws = tcp("");
+    ws.status();
+    let looks = ws.hello(json!({ "token": watchers }));
+    assert_eq!(looks["result"]["role"], "watch");
     let mut ws = tcp(&format!("Authorization: Bearer {}\r\n", endpoint.token()));
     ws.status();
     assert_eq!(ws.hello(json!({}))["result"]["role"], "watch");

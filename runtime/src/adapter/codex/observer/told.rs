@@ -88,6 +88,7 @@ impl CodexObserver {
             (Some("fileChange"), true) => self.asks.changes(&id, item),
             (Some("contextCompaction"), true) if is_main => self.compacts(seen),
             (Some("contextCompaction"), false) if is_main => self.compacted(seen),
+            (Some("userMessage"), true) if is_main => self.turn.took(),
             (Some("agentMessage"), true) if is_main => self.paragraphs.begin(),
             (Some("agentMessage"), false) if is_main => {
                 let words = text(item.text).unwrap_or_default();
