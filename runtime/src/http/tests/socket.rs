@@ -327,7 +327,7 @@ fn whoever_may_not_is_sent_away_with_the_right_code() {
         ws.hello(json!({"token": endpoint.token()}))["result"]["role"],
         "watch"
     );
-    let watchers = std::fs::read_to_string(endpoint.folder.path().join("token-read")).unwrap();
+    let watchers = fs::read_to_string(endpoint.folder.path().join("token-read")).unwrap();
     let watchers = watchers.trim();
     let mut ws = tcp("");
     ws.status();
