@@ -254,6 +254,11 @@ fn the_schema_has_every_field() {
         in_ms: 1,
     };
     properties(&schema, "WarningNote", &warning);
+}
+
+#[test]
+fn the_schema_has_every_code() {
+    let schema: Value = serde_json::from_str(&read("docs/socket.schema.json")).expect("JSON");
     let mut failure = Failure::new(FailureCode::Held, "");
     failure.drop_reason = Some(DropReason::TransportLost);
     failure.held_by = vec![String::new()];
