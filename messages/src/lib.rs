@@ -17,6 +17,7 @@
 #[cfg(feature = "actix")]
 mod actix_impls;
 mod event;
+mod failure;
 mod hold;
 mod id;
 mod kept;
@@ -26,11 +27,13 @@ mod reason;
 mod registry;
 mod saved;
 mod session;
+mod socket;
 mod status;
 mod time;
 mod wire;
 
 pub use event::{Event, SessionEvent};
+pub use failure::{DropReason, Ends, Failure, FailureCode};
 pub use hold::{Hold, HoldKind, HoldLifted, HoldTaken};
 pub use id::{HoldId, IdError, Incarnation, MessageId, Name, SessionId};
 pub use kept::{
@@ -53,6 +56,11 @@ pub use session::{
     Interrupt, LaunchFailed, Launched, MessageQueued, SETTINGS_MAX, StartGranted, StartTask,
     StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome,
     Wake,
+};
+pub use socket::{
+    AnswerCall, CloseWhy, EventNote, GapNote, Hello, MessageCall, MessagesCall, Method,
+    Notification, Position, Prompt, Prompted, Role, SOCKET_VERSION, SnapshotNote, SocketBounds,
+    StopCall, Subscribe, WakeCall, WarningNote, Welcome,
 };
 pub use status::{
     AwakeReport, ChangeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState,

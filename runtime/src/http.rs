@@ -8,7 +8,7 @@
 //! | `/v1/sessions` | GET, POST |
 //! | `/v1/sessions/{id}` | GET, DELETE |
 //! | `/v1/sessions/{id}/messages` | GET, POST |
-//! | `/v1/sessions/{id}/log` | GET |
+//! | `/v1/sessions/{id}/log` `/ws` | GET |
 //! | `/v1/sessions/{id}/tasks` `/holds` | GET, POST |
 //! | `/v1/sessions/{id}/tasks/{name}` `/holds/{hold}` | DELETE |
 //! | `/v1/sessions/{id}/release` `/wake` `/restart` `/stop` `/interrupt` `/asks/{ask}` | POST |
@@ -32,6 +32,8 @@ mod open;
 mod openapi;
 mod problem;
 mod routes;
+mod sever;
+mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -48,6 +50,7 @@ use accept::Door;
 use access::TcpAccess;
 pub use front::{Front, Live};
 pub use listen::{ListenError, TcpSocket, UnixSocket};
+use socket::Sockets;
 
 use crate::config::Shared;
 use crate::token::SessionTokens;
@@ -127,6 +130,7 @@ struct Context {
     tcp: Option<TcpAccess>,
     tokens: SessionTokens,
     streams: Arc<Semaphore>,
+    sockets: Sockets,
     stopping: signal::Receiver<bool>,
 }
 
@@ -163,7 +167,9 @@ pub fn serve(
     let unix = socket
         .listener()
         .map_err(|source| ListenError::Io { on, source })?;
+    let arbiter = actix_rt::Arbiter::new();
     let context = Context {
+        sockets: Sockets::start(daemon.clone(), &arbiter.handle()),
         daemon,
         config,
         streams: Arc::new(Semaphore::new(bounds.streams_max)),
@@ -172,7 +178,6 @@ pub fn serve(
         tokens,
         stopping: stopped.clone(),
     };
-    let arbiter = actix_rt::Arbiter::new();
     let (done, ended) = oneshot::channel();
     // Requests are short and the daemon has one arbiter behind them: one thread is enough.
     arbiter.spawn_fn(move || {

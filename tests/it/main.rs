@@ -52,3 +52,4 @@ mod told;
 mod wait;
 mod wake;
 mod writers;
+mod ws;

@@ -270,7 +270,7 @@ where
     Ok((sender, Pump(pump)))
 }
 
-fn refused(place: &Place, source: io::Error) -> Transport {
+pub(crate) fn refused(place: &Place, source: io::Error) -> Transport {
     if matches!(
         source.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
@@ -282,7 +282,7 @@ fn refused(place: &Place, source: io::Error) -> Transport {
     }
 }
 
-fn no_connection(place: &Place, source: impl Into<Cause>) -> Transport {
+pub(crate) fn no_connection(place: &Place, source: impl Into<Cause>) -> Transport {
     Transport::Connect {
         place: place.to_string(),
         source: source.into(),

@@ -24,6 +24,7 @@
 
 mod call;
 mod error;
+mod socket;
 mod sse;
 mod stream;
 
@@ -41,6 +42,11 @@ use hyper::Method;
 pub use crate::call::{ANSWER_BYTES_MAX, CALL_DEADLINE, CONNECT_DEADLINE};
 use crate::call::{Call, Place};
 pub use crate::error::{ClientError, Problem, Transport};
+pub use crate::socket::{
+    Closed, Connection, ConnectionBuilder, Events, Heard, Piece, PromptStream, REDIAL_FOR,
+    REDIAL_WHILE_BUSY, REQUEST_GRACE, REQUEST_TIMEOUT, REQUEST_TIMEOUT_MAX, RESUME_VARIABLE,
+    SocketError, UnknownOutcome,
+};
 pub use crate::sse::{EVENT_BYTES_MAX, LINE_BYTES_MAX};
 pub use crate::stream::{EventStream, HEARTBEAT_DEADLINE};
 

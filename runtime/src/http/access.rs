@@ -54,7 +54,13 @@ pub(super) async fn guard(
     let context = request
         .app_data::<web::Data<Context>>()
         .expect("every app has its context");
-    let reach = check(request.request(), context.tcp.as_ref(), &context.tokens)?;
+    let checked = check(request.request(), context.tcp.as_ref(), &context.tokens);
+    let reach = match checked {
+        Err(problem) if problem.is_unauthorized() && is_handshake(request.request()) => {
+            Reach::Unproven
+        }
+        checked => checked?,
+    };
     if let Reach::Session(id) = reach {
         confine(request.path(), id)?;
     }
@@ -72,12 +78,27 @@ pub(super) enum Reach {
     All,
     /// What a session's own processes may do for it.
     Session(SessionId),
+    /// To a WebSocket's first message, which has to show the token: browsers put none in the head
+    /// of a handshake.
+    Unproven,
 }
 
 /// How far this request reaches: `guard` has found out.
 pub(super) fn reach(request: &HttpRequest) -> Reach {
     let found = request.extensions().get::<Reach>().copied();
     found.expect("no request comes past the guard without it")
+}
+
+/// `GET /v1/sessions/SESSION/ws`, and nothing that only looks like it: such as the session, or the
+/// task, that somebody named `ws`.
+fn is_handshake(request: &HttpRequest) -> bool {
+    let session = request
+        .path()
+        .strip_prefix("/v1/sessions/")
+        .and_then(|rest| rest.strip_suffix("/ws"));
+    request.method() == Method::GET
+        && request.headers().contains_key(UPGRADE)
+        && session.is_some_and(|session| !session.contains('/'))
 }
 
 /// What the token of a session opens: `/v1/sessions/ID/tasks` and `/holds` with this very id.

@@ -128,7 +128,7 @@ const POST: Operation = Operation {
     ..GET
 };
 
-const OPERATIONS: [Operation; 29] = [
+const OPERATIONS: [Operation; 30] = [
     Operation {
         path: "/livez",
         id: "live",
@@ -280,6 +280,14 @@ const OPERATIONS: [Operation; 29] = [
         query: Some(("LogQuery", &["limit", "after"])),
         answers: &[(JSON, Answer::All("Event"))],
         problems: &["invalid"],
+        ..GET
+    },
+    Operation {
+        path: "/v1/sessions/{session}/ws",
+        id: "connect",
+        about: "A WebSocket to the session, see docs/protocol.md",
+        status: 101,
+        problems: &["invalid", "too_many_streams"],
         ..GET
     },
     Operation {

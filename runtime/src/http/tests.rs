@@ -7,6 +7,7 @@ mod fake;
 mod kept;
 mod kit;
 mod sessions;
+mod socket;
 mod streams;
 
 use std::fs;

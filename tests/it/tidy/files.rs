@@ -36,6 +36,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "looks whether a keeper of nobody is gone: it is no child, and says nothing",
     ),
     (
+        "runtime/client/src/socket/",
+        "a pause before a broken connection is tried again, and the heartbeat",
+    ),
+    (
         "runtime/src/cli/again.rs",
         "looks for the next daemon: its socket appears without notice",
     ),
@@ -59,6 +63,10 @@ const SLEEPERS: &[(&str, &str)] = &[
     (
         "runtime/src/http/accept.rs",
         "tries again when there was no descriptor for a connection",
+    ),
+    (
+        "runtime/src/http/socket/attend.rs",
+        "the time that a client has for its first word",
     ),
     (
         "runtime/src/lock.rs",
@@ -88,6 +96,10 @@ const SLEEPERS: &[(&str, &str)] = &[
     (
         "tests/it/process/support.rs",
         "looks again at a fact of the process table",
+    ),
+    (
+        "tests/it/ws.rs",
+        "breaks a connection at a chosen moment, whatever happens then",
     ),
     (
         "tests/src/agents/install.rs",
