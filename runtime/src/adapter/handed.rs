@@ -92,7 +92,10 @@ mod tests {
         let new = Id::Text("drowse-1-0".to_owned());
         let no = r#"{"id":"drowse-1-0","result":"no"}"#;
         let answered = b"{\"id\":0,\"result\":\"no\"}\n".to_vec();
-        assert_eq!(next.toward_agent(no, part(no), &new), Pass::Instead(answered));
+        assert_eq!(
+            next.toward_agent(no, part(no), &new),
+            Pass::Instead(answered)
+        );
         let text = r#"{"id":"a\"b","method":"may/i"}"#;
         let Pass::Instead(line) = next.toward_host(text, part(text)) else {
             panic!("it is told apart")
