@@ -6,6 +6,7 @@
 //! | the session itself | session | [`IdleTick`] |
 //! | reaper | session | [`ReapReport`] |
 //! | clients and extensions, by way of the registry | session | [`Order`] ([`Stop`], [`Wake`], [`HoldTaken`] ..), [`MessageQueued`], [`Suspend`] |
+//! | the shim of a relayed session's host, by way of the registry | session | [`HostChanged`] |
 //! | session | reaper | [`ReapRequest`] |
 //! | session | status actor | [`SessionReport`] |
 //! | everybody | subscribers | [`Event`] |
@@ -18,6 +19,7 @@
 mod actix_impls;
 mod event;
 mod hold;
+mod host;
 mod id;
 mod kept;
 mod limits;
@@ -32,6 +34,7 @@ mod wire;
 
 pub use event::{Event, SessionEvent};
 pub use hold::{Hold, HoldKind, HoldLifted, HoldTaken};
+pub use host::{HostChanged, HostEnd, KeptRelay};
 pub use id::{HoldId, IdError, Incarnation, MessageId, Name, SessionId};
 pub use kept::{
     Keep, KeepTarget, Keeping, Kept, KeptEnded, KeptProcess, KeptReport, NewKeep, StopSession,
@@ -43,7 +46,7 @@ pub use process::{
 };
 pub use reason::{EndReport, Reason, Refusal, Who};
 pub use registry::{Accepted, OpenSession, Order, SendMessage};
-pub use saved::{MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
+pub use saved::{Hosted, MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,

@@ -24,6 +24,8 @@ pub struct Limits {
     pub eof_grace: Duration,
     /// Time between SIGTERM and SIGKILL. 5 s.
     pub term_grace: Duration,
+    /// How long a relayed session waits for a host that is gone without a word. 60 s.
+    pub detach_hold: Limit,
     /// What outlives the session's processes. Nothing.
     pub keep: Vec<KeepRule>,
 }
@@ -38,6 +40,7 @@ impl Default for Limits {
             start_limit: Duration::from_secs(60),
             eof_grace: Duration::from_secs(2),
             term_grace: Duration::from_secs(5),
+            detach_hold: Limit::After(Duration::from_secs(60)),
             keep: Vec::new(),
         }
     }
@@ -61,6 +64,8 @@ pub struct LimitOverrides {
     pub eof_grace: Option<Duration>,
     /// See [`Limits::term_grace`].
     pub term_grace: Option<Duration>,
+    /// See [`Limits::detach_hold`].
+    pub detach_hold: Option<Limit>,
     /// More of [`Limits::keep`]: rules add up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeepRule>,
@@ -82,6 +87,7 @@ impl Limits {
             start_limit: over.start_limit.unwrap_or(self.start_limit),
             eof_grace: over.eof_grace.unwrap_or(self.eof_grace),
             term_grace: over.term_grace.unwrap_or(self.term_grace),
+            detach_hold: over.detach_hold.unwrap_or(self.detach_hold),
             keep,
         }
     }

@@ -128,6 +128,12 @@ pub trait Observer: Send + fmt::Debug {
     /// Called once, after the launch: what to write first. A protocol without a handshake reports
     /// `Ready` here.
     fn open(&mut self) -> Seen;
+    /// Called once instead of [`Observer::open`] when a host has the agent: the host does the
+    /// handshake, and nothing is written but what its `Relay` keeps from the host. From now on the
+    /// observer can be adopted at any time, by one that listens too.
+    fn listen(&mut self) -> Seen {
+        Seen::default()
+    }
     /// One line without its end, exactly as it went by. What this observer wrote itself is shown
     /// to it too, as `Direction::In`, once it is in the agent's pipe: that is when a turn begins.
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen;

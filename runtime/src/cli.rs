@@ -28,6 +28,7 @@ mod order;
 mod orphans;
 mod render;
 mod restart;
+mod run;
 mod settings;
 mod talk;
 
@@ -39,7 +40,8 @@ use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
 use args::{AskedVerb, ServeArgs, Verb};
 use console::{Console, End};
-use failure::Failure;
+pub(crate) use autostart::ensure as ensure_daemon;
+pub(crate) use failure::Failure;
 
 use crate::chain::chain;
 use order::Order;
@@ -65,6 +67,7 @@ fn run(cli: Cli) -> ExitCode {
     match cli.verb {
         Verb::Serve(args) => serve(&globals, &args),
         Verb::Demo => demo::run(&globals),
+        Verb::Run(args) => run::run(globals, args),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
         Verb::Restart => print(&|console| with_runtime(restart(&globals, console))),
         Verb::Orphans(args) => print(&|console| orphans::run(&globals, &args, console)),

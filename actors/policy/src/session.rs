@@ -12,7 +12,7 @@
 //! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
 //! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
 //! session without one in `resting.rs`, what a live agent says besides in `live.rs`, a session
-//! without a process in `asleep.rs`, what people ask for in `orders.rs`, what is written down in
+//! without a process in `asleep.rs`, whose agent a host has in `host.rs`, what people ask for in `orders.rs`, what is written down in
 //! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
-    ActivityKind, Conversation, EndReport, HoldId, Incarnation, Limits, MessageId, MessageState,
+    ActivityKind, Conversation, EndReport, HoldId, Hosted, Incarnation, Limits, MessageId, MessageState,
     MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState,
     WallTime,
 };
@@ -32,6 +32,7 @@ use crate::effect::{BackendOrder, Effect, Input};
 mod adopt;
 mod asleep;
 mod ending;
+mod host;
 mod idle;
 mod keep;
 mod kept_tree;
@@ -57,6 +58,7 @@ pub use report::Times;
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 
 use ending::Ending;
+use host::Host;
 use idle::Rest;
 use keep::{Clearing, Keepsakes};
 use live::Live;
@@ -108,6 +110,9 @@ struct Common {
     stale_facts: u64,
     /// The next daemon goes on with it: what is under way goes on, nothing new is begun.
     suspended: bool,
+    host: Host,
+    /// As it is written down.
+    hosted: Hosted,
     /// When the session was last seen in use.
     active: MonoTime,
     /// When the last step was taken: a daemon that is late since then did not run.
@@ -121,6 +126,9 @@ impl Common {
     fn cannot_resume(&self) -> Option<&'static str> {
         if !self.traits.can_resume {
             return Some("the agent cannot take a conversation up again");
+        }
+        if let Some(why) = host::cannot_resume(self) {
+            return Some(why);
         }
         match &self.conversation {
             Some(conversation) if conversation.resumable => None,
@@ -245,6 +253,8 @@ impl Session {
                 failed_starts: 0,
                 stale_facts: 0,
                 suspended: false,
+                host: Host::None,
+                hosted: progress.hosted,
                 active: now,
                 stepped: now,
                 wall: WallTime::default(),
@@ -372,10 +382,11 @@ impl Session {
             self.saved = self.progress(to);
             fx.push(Effect::Save(Box::new(self.saved.clone())));
         }
-        if self.is_asleep() && self.common.keep.is_clear() {
+        if self.is_asleep() && self.common.keep.is_clear() && self.common.host.is_none() {
             fx.push(Effect::Sleep);
         } else if self.is_asleep() && self.common.suspended {
-            // What it keeps is watched, also while it sleeps; from now on by the next daemon.
+            // What it keeps is watched, also while it sleeps, and its host listened to; from now
+            // on by the next daemon.
             fx.push(Effect::Suspended);
         }
     }
@@ -438,6 +449,7 @@ fn incarnation_of(input: &Input) -> Option<Incarnation> {
         | Input::Order(_)
         | Input::MessageQueued(_)
         | Input::StartGranted(_)
+        | Input::Host(_)
         | Input::KeptEnded(_)
         | Input::Suspend(_)
         | Input::LimitsChanged(_) => None,
@@ -478,6 +490,7 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
         Input::Activity(_) => cx.common.active = cx.now,
         Input::LimitsChanged(limits) => cx.common.limits = limits.clone(),
         Input::Order(order) => keep::note_order(order, cx),
+        Input::Host(changed) => host::note(*changed, cx),
         Input::StatusChanged(_)
         | Input::TaskRoster(_)
         | Input::IdleTick(_)

@@ -45,6 +45,7 @@ pub fn input_in_words(input: &Input) -> String {
             format!("reaped({:?}, {left})", report.step).to_lowercase()
         }
         Input::KeptEnded(ended) => format!("kept-ended({})", ended.incarnation),
+        Input::Host(changed) => format!("host({changed:?})").to_lowercase(),
         Input::LimitsChanged(_) => "limits".to_owned(),
     }
 }
@@ -103,6 +104,8 @@ pub fn effect_in_words(effect: &Effect) -> String {
             BackendOrder::Answer { id, .. } => format!("answer({id})"),
             BackendOrder::Withdraw { id } => format!("withdraw({id})"),
             BackendOrder::Close => "close".to_owned(),
+            BackendOrder::OpenGate => "open-gate".to_owned(),
+            BackendOrder::ShutGate { .. } => "shut-gate".to_owned(),
             BackendOrder::Dismiss => "dismiss".to_owned(),
             BackendOrder::Retire { .. } => "retire".to_owned(),
         },
@@ -113,6 +116,7 @@ pub fn effect_in_words(effect: &Effect) -> String {
         Effect::Forget => "forget".to_owned(),
         Effect::Publish(event) => format!("!{}", event_in_words(event)),
         Effect::Refuse(refusal) => format!("refuse({})", refusal.code()),
+        Effect::EndHost(end) => format!("end-host({end:?})").to_lowercase(),
         Effect::Suspended => "suspended".to_owned(),
         Effect::Sleep => "sleep".to_owned(),
     }

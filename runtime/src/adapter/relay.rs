@@ -25,6 +25,10 @@ pub enum Pass {
 }
 
 /// See the module.
+#[expect(
+    clippy::wrong_self_convention,
+    reason = "`from` says who speaks, nothing is converted"
+)]
 pub trait Relay: Send + fmt::Debug {
     /// Called once after a launch that takes a conversation up again: the host's handshake, as
     /// lines for the agent. A first launch is the host's own affair: this is not called.

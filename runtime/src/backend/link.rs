@@ -38,9 +38,11 @@ use crate::redact::Redactor;
 mod adopt;
 mod deliver;
 mod keep;
+mod relayed;
 mod retire;
 
 pub(super) use adopt::Taken;
+pub(super) use relayed::{Note, Parts, Relayed};
 use keep::Suspending;
 
 /// 64 KiB: what a pipe holds, so one read can take all of it.
@@ -94,10 +96,12 @@ pub(super) async fn run(
             ties.facts.do_send(Facts(vec![launched.into()]));
             let conversation = launch.conversation.as_ref();
             let observer = prepared.adapter.observe(conversation, &prepared.fresh_id);
+            let relayed = prepared.relayed(shared, &launch, agent).await;
             // Arguments and environment are kilobytes, and nobody needs them while the agent runs.
             drop((launch, prepared));
             let mut link = Link::new(ties, keeper, stdio, observer);
             link.cgroup = cgroup;
+            link.relayed = relayed;
             link.open();
             return link.serve(shared, told).await;
         }
@@ -128,6 +132,8 @@ pub(super) struct Link {
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     observer: Box<dyn Observer>,
+    /// The agent belongs to a host.
+    relayed: Option<Relayed>,
     redactor: Redactor,
     facts: Recipient<Facts>,
     lines: Lines,
@@ -168,6 +174,7 @@ enum Next {
     Writable,
     Delivery((MessageId, Result<String, StoreError>)),
     Told(Option<Told>),
+    Host,
     Late,
 }
 
@@ -198,6 +205,7 @@ impl Link {
             stdout: Some(stdio.stdout),
             stderr: Some(stdio.stderr),
             observer,
+            relayed: None,
             redactor,
             facts,
             lines: Lines::default(),
@@ -217,8 +225,12 @@ impl Link {
     }
 
     fn open(&mut self) {
-        let seen = self.observer.open();
-        self.take(seen, None);
+        if self.relayed.is_some() {
+            self.open_relayed();
+        } else {
+            let seen = self.observer.open();
+            self.take(seen, None);
+        }
         self.tell();
     }
 
@@ -245,13 +257,16 @@ impl Link {
                 // Another launch took its place, which happens only after it was dismissed, or
                 // the daemon ends.
                 Next::Told(None) => break,
+                Next::Host => {}
                 Next::Late => self.is_late(),
             }
+            self.serve_host().await;
             if self.can_let_go() {
                 self.let_go().await;
                 return None;
             }
             self.keep().await;
+            self.tell_host();
             self.tell();
             if !self.facts.connected() {
                 // The session's actor vanished, perhaps before the launch was written down: the
@@ -273,15 +288,18 @@ impl Link {
             delivery,
             closing,
             suspending,
+            relayed,
             ..
         } = self;
+        let hears = relayed.as_ref().is_none_or(Relayed::hears);
+        let host = relayed.as_ref().map(Relayed::host);
         let behind = keeper.as_ref().is_some_and(KeeperLink::is_behind);
         let wants_write = stdin.is_some() && (!outbox.is_empty() || *closing) && !behind;
         let late_at = suspending.as_ref().map(|suspending| suspending.until);
         tokio::select! {
             next = async { hear(keeper.as_mut().expect("checked")).await }, if keeper.is_some() => next,
-            () = readable(stdout.as_ref()), if stdout.is_some() => Next::Stdout,
-            () = readable(stderr.as_ref()), if stderr.is_some() => Next::Stderr,
+            () = readable(stdout.as_ref()), if stdout.is_some() && hears => Next::Stdout,
+            () = readable(stderr.as_ref()), if stderr.is_some() && hears => Next::Stderr,
             _ = async { stdin.as_ref().expect("checked").writable().await }, if wants_write => {
                 Next::Writable
             }
@@ -289,6 +307,9 @@ impl Link {
                 Next::Delivery(done)
             }
             said = told.recv() => Next::Told(said),
+            () = async { host.as_ref().expect("checked").wanted().await }, if host.is_some() => {
+                Next::Host
+            }
             () = async { tokio::time::sleep_until(late_at.expect("checked")).await },
                 if late_at.is_some() => Next::Late,
         }
@@ -296,18 +317,24 @@ impl Link {
 
     fn on_keeper(&mut self, event: &KeeperEvent) {
         match event {
-            KeeperEvent::Exited(status) => self.on_exited(Some(*status)),
+            KeeperEvent::Exited(status) => {
+                if !self.defers_exit(Some(*status), false) {
+                    self.on_exited(Some(*status));
+                }
+            }
             KeeperEvent::Empty => {
-                self.on_exited(None);
-                self.seen.push(
-                    TreeEmptied {
-                        incarnation: self.incarnation,
-                    }
-                    .into(),
-                );
+                if !self.defers_exit(None, true) {
+                    self.on_emptied();
+                }
             }
             KeeperEvent::Started { .. } | KeeperEvent::LaunchFailed(_) => {}
         }
+    }
+
+    fn on_emptied(&mut self) {
+        self.on_exited(None);
+        let incarnation = self.incarnation;
+        self.seen.push(TreeEmptied { incarnation }.into());
     }
 
     /// The keeper has left, or is not understood; then it still has a tree to end.
@@ -359,15 +386,26 @@ impl Link {
                 self.stdout = None;
             }
             Ok(bytes) => {
-                let mut lines = std::mem::take(&mut self.lines);
-                lines.push(&buffer[..bytes], |line| self.on_line(&line));
-                self.lines = lines;
+                if let Some(relayed) = &mut self.relayed {
+                    relayed.said(&buffer[..bytes]);
+                }
+                self.hear(&buffer[..bytes]);
                 return true;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => self.stdout = None,
         }
         false
+    }
+
+    /// Cuts what the agent said into lines.
+    fn hear(&mut self, bytes: &[u8]) {
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.push(bytes, |line| self.on_line(&line));
+        self.lines = lines;
+        if let Some(relayed) = &mut self.relayed {
+            relayed.judge_rest(self.lines.partial().is_none());
+        }
     }
 
     fn finish_stdout(&mut self) {
@@ -380,6 +418,17 @@ impl Link {
             Line::Whole(bytes) => {
                 let seen = self.observer.observe(Direction::Out, bytes);
                 self.take(seen, None);
+                if let Some(relayed) = &mut self.relayed {
+                    relayed.judge(bytes);
+                    self.note_relay_ready();
+                }
+            }
+            Line::Dropped(bytes) if self.relayed.is_some() => {
+                if let Some(relayed) = &mut self.relayed {
+                    relayed.pass_dropped(*bytes);
+                }
+                let text = format!("passed a line of {bytes} bytes on without looking at it");
+                self.note(Fact::Status(AgentStatus::Notice { text }));
             }
             Line::Dropped(bytes) => {
                 let text = format!("dropped a line of {bytes} bytes: longer than is kept");
@@ -394,6 +443,9 @@ impl Link {
         match try_read(self.stderr.as_ref(), &mut buffer) {
             Ok(0) => self.stderr = None,
             Ok(bytes) => {
+                if let Some(relayed) = &self.relayed {
+                    relayed.complained(&buffer[..bytes]);
+                }
                 self.stderr_tail.extend_from_slice(&buffer[..bytes]);
                 let surplus = self.stderr_tail.len().saturating_sub(STDERR_KEPT_BYTES);
                 self.stderr_tail.drain(..surplus);
@@ -413,6 +465,11 @@ impl Link {
     }
 
     fn note(&mut self, fact: Fact) {
+        if let (Fact::Status(status), Some(relayed)) = (&fact, &self.relayed)
+            && !relayed.is_ours(status)
+        {
+            return;
+        }
         if let Fact::Status(AgentStatus::TurnEnded(ended)) = &fact
             && ended.answers
             && let Some(message) = self.in_flight.take()
@@ -442,6 +499,13 @@ impl Link {
     fn tell(&mut self) {
         if !self.seen.is_empty() {
             self.facts.do_send(Facts(std::mem::take(&mut self.seen)));
+        }
+    }
+
+    /// What the checkpoint knows, the host may.
+    fn tell_host(&mut self) {
+        if let Some(relayed) = &mut self.relayed {
+            relayed.tell();
         }
     }
 

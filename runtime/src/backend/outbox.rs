@@ -16,6 +16,8 @@ pub(super) struct Piece {
     bytes: Vec<u8>,
     written: usize,
     message: Option<MessageId>,
+    /// It is a host's, and ends there among all that the host said.
+    of_host: Option<u64>,
 }
 
 impl Piece {
@@ -29,6 +31,7 @@ impl Piece {
             bytes,
             written,
             message,
+            of_host: None,
         })
     }
 
@@ -39,6 +42,10 @@ impl Piece {
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    pub(super) fn is_of_host(&self) -> bool {
+        self.of_host.is_some()
     }
 }
 
@@ -73,31 +80,49 @@ impl Outbox {
                     bytes: lines.concat(),
                     written: 0,
                     message,
+                    of_host: None,
                 });
             }
             None => self.pieces.extend(lines.into_iter().map(|bytes| Piece {
                 bytes,
                 written: 0,
                 message: None,
+                of_host: None,
             })),
         }
+    }
+
+    /// Adds a piece of a host's, which ends at `upto`. The agent has `written` bytes of it already.
+    pub(super) fn push_of_host(&mut self, bytes: Vec<u8>, written: usize, upto: u64) {
+        self.pieces.push_back(Piece {
+            written: written.min(bytes.len()),
+            bytes,
+            message: None,
+            of_host: Some(upto),
+        });
+    }
+
+    /// What is not in the pipe whole is the host's to say again.
+    pub(super) fn drop_of_host(&mut self) {
+        self.pieces.retain(|piece| piece.of_host.is_none());
     }
 
     /// Writes what fits now, and hands out each piece that is in the pipe as a whole.
     pub(super) fn write(
         &mut self,
         stdin: &pipe::Sender,
-        mut written: impl FnMut(&[u8], Option<MessageId>),
+        mut written: impl FnMut(&[u8], Option<MessageId>, Option<u64>),
     ) -> io::Result<()> {
         while let Some(piece) = self.pieces.front_mut() {
+            if piece.written == piece.bytes.len() {
+                written(&piece.bytes, piece.message, piece.of_host);
+                self.pieces.pop_front();
+                continue;
+            }
             match stdin.try_write(&piece.bytes[piece.written..]) {
                 Ok(bytes) => piece.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
-            }
-            if piece.written == piece.bytes.len() {
-                written(&piece.bytes, piece.message);
-                self.pieces.pop_front();
             }
         }
         Ok(())

@@ -323,6 +323,7 @@ const fn is_expected(reason: Reason) -> bool {
         Reason::TaskHoldExpired
         | Reason::ApprovalExpired
         | Reason::HardLimit
+        | Reason::Detached
         | Reason::Crashed { .. } => false,
     }
 }

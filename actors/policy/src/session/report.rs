@@ -50,6 +50,7 @@ impl Session {
         let mut report = SessionReport::new(profile, progress, self.common.inbox.len());
         report.state_since = times.state_since;
         report.last_active = times.last_active;
+        report.host_pid = self.common.host.pid();
         report.awake = self.awake(now);
         report
     }
@@ -167,6 +168,7 @@ fn released_state(common: &Common) -> SessionState {
         | Reason::HardLimit
         | Reason::StartFailed
         | Reason::Crashed { .. }
+        | Reason::Detached
         | Reason::DaemonShutdown => {
             if end.mid_turn {
                 SessionState::Interrupted
@@ -206,6 +208,7 @@ pub(super) fn is_held_besides_tasks(live: &Live, common: &Common) -> bool {
         || !live.schedules.is_empty()
         || !common.leases.is_empty()
         || !common.inbox.is_empty()
+        || common.host.waits().is_some()
         || live.roster_unknown_until.is_some()
 }
 
@@ -226,6 +229,10 @@ pub(super) fn holds_at_rest(live: &Live, common: &Common, now: MonoTime) -> Vec<
     if !common.inbox.is_empty() {
         let why = format!("{} waiting", common.inbox.len());
         holds.push(agent_hold(HoldKind::Queued, why, now, None, common));
+    }
+    if let Some(since) = common.host.waits() {
+        let why = "what its host said waits".to_owned();
+        holds.push(agent_hold(HoldKind::Queued, why, since, None, common));
     }
     if let Some(until) = live.roster_unknown_until {
         let why = "background tasks not reported yet".to_owned();

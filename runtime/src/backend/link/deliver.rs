@@ -20,15 +20,18 @@ const DISK_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Link {
     pub(super) async fn write(&mut self) {
+        if self.relayed.as_ref().is_some_and(|it| !it.host().is_open()) {
+            self.outbox.drop_of_host();
+        }
         if self.stdin.is_none() || !self.mark_writing().await {
             return;
         }
         let Some(stdin) = &self.stdin else { return };
         let mut written = Vec::new();
-        let result = self.outbox.write(stdin, |bytes, message| {
-            written.push((bytes.to_vec(), message));
+        let result = self.outbox.write(stdin, |bytes, message, of_host| {
+            written.push((bytes.to_vec(), message, of_host));
         });
-        for (bytes, message) in written {
+        for (bytes, message, of_host) in written {
             if message.is_some() {
                 (self.in_flight, self.answered) = (message, None);
             }
@@ -39,6 +42,9 @@ impl Link {
             if let Some(message) = message {
                 self.delivered(message, DeliveryResult::Written);
             }
+            if let (Some(upto), Some(relayed)) = (of_host, &mut self.relayed) {
+                relayed.written(upto);
+            }
         }
         if result.is_err() {
             self.stop_writing();
@@ -48,7 +54,7 @@ impl Link {
     }
 
     /// Ends the agent's input: our end of the pipe and the keeper's copy of it.
-    async fn close_stdin(&mut self) {
+    pub(super) async fn close_stdin(&mut self) {
         self.stdin = None;
         if let Some(keeper) = &mut self.keeper
             && let Err(error) = keeper.send(ToKeeper::CloseStdin).await
@@ -80,7 +86,11 @@ impl Link {
                 self.closing = true;
                 self.observer.close()
             }
-            BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
+            BackendOrder::ShutGate { quiet } => return self.on_shut_gate(quiet),
+            // The gate is open already, and the host's turn comes.
+            BackendOrder::OpenGate
+            | BackendOrder::Dismiss
+            | BackendOrder::Retire { .. } => return,
         };
         self.take(seen, None);
     }
