@@ -490,6 +490,7 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
         Input::Activity(_) => cx.common.active = cx.now,
         Input::LimitsChanged(limits) => cx.common.limits = limits.clone(),
         Input::Order(order) => keep::note_order(order, cx),
+        Input::Host(_) if matches!(phase, Phase::Ended) => {}
         Input::Host(changed) => host::note(*changed, cx),
         Input::StatusChanged(_)
         | Input::TaskRoster(_)

@@ -89,6 +89,7 @@ pub fn effect_in_words(effect: &Effect) -> String {
         Effect::Launch {
             incarnation,
             conversation,
+            relayed,
             ..
         } => {
             let how = if conversation.is_some() {
@@ -96,7 +97,8 @@ pub fn effect_in_words(effect: &Effect) -> String {
             } else {
                 "new"
             };
-            format!("launch({incarnation}, {how})")
+            let whose = if *relayed { ", relayed" } else { "" };
+            format!("launch({incarnation}, {how}{whose})")
         }
         Effect::Tell { order, .. } => match order {
             BackendOrder::Deliver(message) => format!("deliver({message})"),

@@ -3,7 +3,7 @@
 //! Fed by `session.rs`. Invariant: nothing happens here by itself; a process is started because
 //! somebody wants one.
 
-use drowse_messages::{HostEnd, Refusal};
+use drowse_messages::{HostChanged, HostEnd, Refusal};
 
 use super::starting::Starting;
 use super::{Cx, Phase, adopt, host, orders};
@@ -53,7 +53,10 @@ pub(super) fn on_ended(input: &Input, cx: &mut Cx<'_>) -> Phase {
                 .push(Effect::Refuse(Refusal::NoSuchSession { session }));
         }
         Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
-        Input::Host(_) => host::end(HostEnd::Ended, cx),
+        Input::Host(HostChanged::Attached { .. }) => {
+            cx.fx.push(Effect::EndHost(HostEnd::Ended));
+        }
+        Input::Host(_) => {}
         Input::Activity(_)
         | Input::StatusChanged(_)
         | Input::TaskRoster(_)

@@ -6,6 +6,7 @@ mod adopt;
 mod countdown;
 mod generate;
 mod holds;
+mod host;
 mod keep;
 mod ladder;
 mod limits;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
+    HostChanged,
     Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId, Order,
     ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
     Running, SavedSession, SessionId, StartGranted, StatusChanged, Survivor, Task, TreeEmptied,
@@ -194,6 +195,7 @@ impl World {
             | Effect::Forget
             | Effect::Publish(_)
             | Effect::Refuse(_)
+            | Effect::EndHost(_)
             | Effect::Suspended
             | Effect::Sleep => Vec::new(),
         }
@@ -275,7 +277,9 @@ impl World {
                 (self.agent, self.child, self.tree) = (false, false, false);
                 Vec::new()
             }
+            BackendOrder::OpenGate => vec![(1, HostChanged::Passed.into())],
             BackendOrder::Interrupt
+            | BackendOrder::ShutGate { .. }
             | BackendOrder::Close
             | BackendOrder::Answer { .. }
             | BackendOrder::Withdraw { .. } => Vec::new(),
