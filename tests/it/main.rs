@@ -1,7 +1,7 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
 //! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`: one promise each, kept by the real daemon with
+//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `relay`: one promise each, kept by the real daemon with
 //! fake agents.
 //! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
 //! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
@@ -32,6 +32,7 @@ mod real_pi;
 mod real_wire;
 mod reasons;
 mod recover;
+mod relay;
 mod rounds;
 mod status;
 mod strangers;

@@ -42,7 +42,7 @@ fn row(session: &SessionReport, view: &View<'_>) -> Vec<String> {
     vec![
         id.clone(),
         one_line(name).into_owned(),
-        session.agent.to_string(),
+        agent(session),
         session.state.code().to_owned(),
         idle(session, view),
         awake.map_or_else(none, releases_in),
@@ -51,6 +51,14 @@ fn row(session: &SessionReport, view: &View<'_>) -> Vec<String> {
         usage.map_or_else(none, |usage| bytes(usage.pss_bytes)),
         view.path(&session.cwd),
     ]
+}
+
+/// A host's agent is marked: nobody else can send it messages.
+fn agent(session: &SessionReport) -> String {
+    match session.host_pid {
+        Some(_) => format!("{} (relayed)", session.agent),
+        None => session.agent.to_string(),
+    }
 }
 
 /// For a session that sleeps: since it was used last.
