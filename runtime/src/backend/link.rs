@@ -380,7 +380,7 @@ impl Link {
     fn read_stdout(&mut self) -> bool {
         let buffer = self.buffer.clone();
         let mut buffer = buffer.borrow_mut();
-        match try_read(self.stdout.as_ref(), &mut buffer) {
+        match try_read(self.stdout.as_ref(), self.exited, &mut buffer) {
             Ok(0) => {
                 self.finish_stdout();
                 self.stdout = None;
@@ -440,7 +440,7 @@ impl Link {
     /// Reads once what the agent complained of; false when there was nothing.
     fn read_stderr(&mut self) -> bool {
         let mut buffer = self.buffer.borrow_mut();
-        match try_read(self.stderr.as_ref(), &mut buffer) {
+        match try_read(self.stderr.as_ref(), self.exited, &mut buffer) {
             Ok(0) => self.stderr = None,
             Ok(bytes) => {
                 if let Some(relayed) = &self.relayed {
@@ -540,6 +540,16 @@ async fn readable(pipe: Option<&pipe::Receiver>) {
     }
 }
 
-fn try_read(pipe: Option<&pipe::Receiver>, buffer: &mut [u8]) -> std::io::Result<usize> {
-    pipe.map_or(Ok(0), |pipe| pipe.try_read(buffer))
+/// Reads what there is. The last words of an agent that has ended are asked of the kernel: tokio
+/// may not have heard of them yet, and would say that there are none.
+fn try_read(
+    pipe: Option<&pipe::Receiver>,
+    is_last: bool,
+    buffer: &mut [u8],
+) -> std::io::Result<usize> {
+    match pipe {
+        Some(pipe) if is_last => Ok(rustix::io::read(pipe, buffer)?),
+        Some(pipe) => pipe.try_read(buffer),
+        None => Ok(0),
+    }
 }

@@ -114,10 +114,10 @@ fn die_of(signal: Signal) {
     let _no_core = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     // SAFETY: the default action takes no handler of ours with it.
     #[expect(unsafe_code, reason = "the default action of a signal is set")]
-    let set = unsafe { set_handler(signal, SigHandler::SigDfl) };
+    let _none_of_sigkill = unsafe { set_handler(signal, SigHandler::SigDfl) };
     let mut only = SigSet::empty();
     only.add(signal);
-    if set.is_ok() && only.thread_unblock().is_ok() {
+    if only.thread_unblock().is_ok() {
         let _returns_if_ignored = raise(signal);
     }
 }

@@ -170,6 +170,8 @@ impl Understood {
         let memory = Some(&kept.memory[..]).filter(|memory| !memory.is_empty());
         let filter = adapter.relay(memory);
         let host = shared.hub.get_or_make(left.session, note.host, filter.is_some());
+        // From here on: a shim may be back before the link runs.
+        host.link();
         Some(Parts {
             host,
             filter,

@@ -112,9 +112,8 @@ impl Relayed {
         Self::with(parts, note, read)
     }
 
-    /// Of one that an earlier daemon relayed.
+    /// Of one that an earlier daemon relayed, and whose host is linked already.
     pub(super) fn restored(parts: Parts, note: Note) -> Self {
-        parts.host.link();
         let read = note.line_at;
         Self::with(parts, note, read)
     }
