@@ -14,8 +14,6 @@ pub enum HostChanged {
         pid: i32,
         /// A process that was released can be replaced by another without the host noticing.
         resumable: bool,
-        /// It came back, and whether the agent was given all that it said is not known to it.
-        doubtful: bool,
     },
     /// It has said something that no agent was given yet.
     Waits,

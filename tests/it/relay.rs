@@ -257,7 +257,6 @@ fn nothing_a_host_says_is_lost_or_doubled() {
     });
     for part in 1..=3 {
         host.wait_bytes(expected.len() * part / 5);
-        // Between two deliveries: one that is cut short ends the agent, and the host is told.
         daemon.kill9();
         daemon.restart();
     }

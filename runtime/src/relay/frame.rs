@@ -90,8 +90,6 @@ pub(crate) struct Hello {
     pub(crate) judged: u64,
     /// Bytes of the host's that are dealt with, as far as the shim was told.
     pub(crate) acked: u64,
-    /// Bytes of the host's that were sent to any daemon.
-    pub(crate) sent: u64,
 }
 
 impl fmt::Debug for Hello {

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
-use super::frame::{ToShim, Welcome};
+use super::frame::{Hello, ToShim, Welcome};
 use super::queue::{Piece, Queue};
 use crate::adapter::{Pass, Relay};
 
@@ -132,10 +132,11 @@ impl Host {
     pub(super) fn attach(
         &self,
         stream: Rc<UnixStream>,
-        received: u64,
-        back: Back,
+        hello: &Hello,
+        back: Vec<u8>,
         grace_ms: u64,
     ) -> u64 {
+        let received = hello.received;
         let mut inner = self.inner.borrow_mut();
         inner.connections += 1;
         inner.connection = Some(Connection {
@@ -145,6 +146,8 @@ impl Host {
             broken: false,
         });
         inner.told = false;
+        // The shim may have been told more than the checkpoint knows.
+        inner.queue.skip_to(hello.acked);
         let welcome = Welcome {
             session: self.session,
             from: inner.queue.base(),
@@ -152,11 +155,12 @@ impl Host {
         };
         inner.send(&ToShim::Welcome(welcome));
         if inner.linked {
-            inner.back = Some(back);
-        } else if back.bytes.is_empty() {
-            inner.read = received;
+            inner.back = Some(Back {
+                judged: hello.judged,
+                bytes: back,
+            });
         } else {
-            // The beginning of a line whose agent is gone.
+            // If there is anything, it is the beginning of a line whose agent is gone.
             inner.read = received;
             inner.send(&ToShim::Drop { upto: received });
         }
@@ -346,9 +350,11 @@ impl Host {
         self.for_connection.notify_one();
     }
 
-    /// The agent has all up to here.
-    pub(crate) fn written(&self, upto: u64) {
+    /// The agent has all up to here. The shim is told first: should the daemon die now, it is the
+    /// only one who knows.
+    pub(crate) fn reached(&self, upto: u64) {
         let mut inner = self.inner.borrow_mut();
+        inner.send(&ToShim::Ack { offset: upto });
         let had_room = inner.queue.has_room();
         inner.queue.written(upto);
         if !had_room {

@@ -161,6 +161,14 @@ impl Queue {
         }
     }
 
+    /// All before this was dealt with by an earlier daemon.
+    pub(super) fn skip_to(&mut self, offset: u64) {
+        self.written(offset);
+        if self.is_empty() {
+            self.base = self.base.max(offset);
+        }
+    }
+
     /// What was taken and not written is there again.
     pub(super) fn rewind(&mut self) {
         if self.taken > 0 {

@@ -18,7 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::frame::{FrameError, Hello, OpenRelay, Refused, ToDaemon, ToShim, VERSION};
-use super::host::{Back, Host, has_room};
+use super::host::{Host, has_room};
 use super::open::open_session;
 use super::queue::QUEUE_BYTES_MAX;
 use super::Hub;
@@ -227,11 +227,11 @@ impl Desk {
         shim: &Shim,
         introduced: Introduced,
     ) -> Result<(SessionId, u64, Rc<Host>, HostChanged), Refusal> {
-        let (hello, back, is_new) = match introduced {
-            Introduced::Open(open) => (self.open(*open).await?, Vec::new(), true),
+        let (hello, back) = match introduced {
+            Introduced::Open(open) => (self.open(*open).await?, Vec::new()),
             Introduced::Back(hello, back) => {
                 self.check(&hello).await?;
-                (hello, back, false)
+                (hello, back)
             }
         };
         let session = hello.session;
@@ -241,15 +241,10 @@ impl Desk {
         let filter = adapter.and_then(|adapter| adapter.relay(None));
         let resumable = filter.is_some();
         let host = self.hub.get_or_make(session, hello.acked, resumable);
-        let back = Back {
-            judged: hello.judged,
-            bytes: back,
-        };
-        let connection = host.attach(shim.stream.clone(), hello.received, back, self.grace_ms());
+        let connection = host.attach(shim.stream.clone(), &hello, back, self.grace_ms());
         let changed = HostChanged::Attached {
             pid: hello.pid,
             resumable,
-            doubtful: !is_new && hello.sent > hello.acked,
         };
         Ok((session, connection, host, changed))
     }
@@ -277,7 +272,6 @@ impl Desk {
             received: 0,
             judged: 0,
             acked: 0,
-            sent: 0,
         })
     }
 

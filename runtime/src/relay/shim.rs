@@ -410,7 +410,6 @@ impl Shim {
                 received: self.judged + self.heard.len() as u64,
                 judged: self.judged,
                 acked: self.acked,
-                sent: self.sent,
             };
             let why = match self.connect.go_on(hello, &self.heard, since) {
                 Ok((link, welcome)) => {

@@ -97,7 +97,7 @@ impl Host {
 
 /// Takes note of what is new, whatever the phase.
 pub(super) fn note(changed: HostChanged, cx: &mut Cx<'_>) {
-    if let HostChanged::Attached { pid, resumable, .. } = changed {
+    if let HostChanged::Attached { pid, resumable } = changed {
         cx.common.hosted = Hosted::Now;
         cx.common.host = Host::Attached(Attached {
             pid,
@@ -149,8 +149,9 @@ pub(super) fn on_asleep(phase: Phase, changed: HostChanged, cx: &mut Cx<'_>) -> 
         HostChanged::Attached { .. } if matches!(phase, Phase::Dormant) => {
             return Starting::begin(false, cx);
         }
-        HostChanged::Attached { doubtful, .. } if is_agent_lost(doubtful, cx.common) => {
-            end(HostEnd::Exited(None), cx);
+        HostChanged::Attached { .. } if is_agent_lost(cx.common) => {
+            let status = cx.common.end.as_ref().and_then(|end| end.status);
+            end(HostEnd::Exited(status), cx);
         }
         HostChanged::Waits if cx.common.host.waits().is_some() => {
             cx.common.failed_starts = 0;
@@ -221,12 +222,21 @@ pub(super) fn end(end: HostEnd, cx: &mut Cx<'_>) {
     }
 }
 
-/// The host came back, its agent was lost with the daemon before this one, and with it the answer
-/// to something the host said, or to whether it arrived. It is never said again by itself.
-fn is_agent_lost(doubtful: bool, common: &Common) -> bool {
-    common.end.as_ref().is_some_and(|end| {
-        let with_daemon = matches!(end.reason, Reason::DaemonShutdown);
-        end.mid_turn || (with_daemon && doubtful)
+/// The host came back, and its agent has come to an end meanwhile that is no release: with a
+/// turn that is never begun again by itself, or by its own will.
+fn is_agent_lost(common: &Common) -> bool {
+    common.end.as_ref().is_some_and(|end| match end.reason {
+        Reason::Idle
+        | Reason::Manual
+        | Reason::TaskHoldExpired
+        | Reason::ApprovalExpired
+        | Reason::HardLimit
+        | Reason::DaemonShutdown => end.mid_turn,
+        Reason::Detached
+        | Reason::StartFailed
+        | Reason::Crashed { .. }
+        | Reason::Stopped
+        | Reason::Removed => true,
     })
 }
 

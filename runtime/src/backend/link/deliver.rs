@@ -1,8 +1,9 @@
 //! What goes to the agent: messages and orders become lines on its stdin.
 //!
 //! Fed by `link.rs`. Invariants: a message is marked delivered on disk before it is written, so a
-//! crash can leave it unknown and never deliver it twice; and the keeper is told that something is
-//! being written before it is, so no daemon ever goes on behind half a line.
+//! crash can leave it unknown and never deliver it twice; and the keeper is told that something of
+//! ours is being written before it is, so no daemon ever goes on behind half a line. Of what a
+//! host said the host's shim is told, as soon as it is written.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use drowse_actors::ports::StoreError;
 use drowse_messages::{Delivered, DeliveryResult, MessageId};
 use drowse_policy::BackendOrder;
 
-use super::{Link, Shared};
+use super::{Link, Relayed, Shared};
 use crate::adapter::Direction;
 use crate::chain::chain;
 use crate::process::control::ToKeeper;
@@ -28,10 +29,16 @@ impl Link {
         }
         let Some(stdin) = &self.stdin else { return };
         let mut written = Vec::new();
-        let result = self.outbox.write(stdin, |bytes, message, of_host| {
-            written.push((bytes.to_vec(), message, of_host));
+        let host = self.relayed.as_mut().map(Relayed::host_to_tell);
+        let reached = |upto| {
+            if let Some(host) = &host {
+                host.reached(upto);
+            }
+        };
+        let result = self.outbox.write(stdin, reached, |bytes, message| {
+            written.push((bytes.to_vec(), message));
         });
-        for (bytes, message, of_host) in written {
+        for (bytes, message) in written {
             if message.is_some() {
                 (self.in_flight, self.answered) = (message, None);
             }
@@ -41,9 +48,6 @@ impl Link {
             }
             if let Some(message) = message {
                 self.delivered(message, DeliveryResult::Written);
-            }
-            if let (Some(upto), Some(relayed)) = (of_host, &mut self.relayed) {
-                relayed.written(upto);
             }
         }
         if result.is_err() {

@@ -54,8 +54,8 @@ impl Link {
 
     /// Has the keeper know that something is being written; false while it cannot be told.
     pub(super) async fn mark_writing(&mut self) -> bool {
-        if self.outbox.is_empty() {
-            return true;
+        if !self.outbox.has_ours() {
+            return !self.is_keeper_behind();
         }
         let mut checkpoint = self.checkpoint();
         if let Some(checkpoint) = &mut checkpoint {

@@ -4,7 +4,7 @@
 //! says. What the agent says is with the shim before anybody here looks at it, and what becomes of
 //! it follows once the checkpoint knows; a daemon that dies in between leaves the shim with bytes
 //! that the next one judges. What the host says stays with the shim until it is in the agent's
-//! pipe and the checkpoint knows. Invariants: nothing of the host's is written while the gate is
+//! pipe, which the shim is told in the same breath. Invariants: nothing of the host's is written while the gate is
 //! shut; bytes are forwarded as they came.
 
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::Link;
+use crate::backend::outbox::OfHost;
 use crate::adapter::{Pass, Relay};
 use crate::process::signal::Signaller;
 use crate::relay::{Host, ToShim, Verdict, without_end};
@@ -65,7 +66,8 @@ pub(in crate::backend) struct Relayed {
     read: u64,
     line_at: u64,
     verdicts: Vec<(u64, Verdict)>,
-    acked: u64,
+    /// Up to where the host's bytes were dealt with when an earlier daemon was last heard of.
+    known_from: u64,
     /// Of the next piece, what the agent has already.
     partly: usize,
     input_closed: bool,
@@ -139,7 +141,7 @@ impl Relayed {
             read,
             line_at: note.line_at,
             verdicts: note.verdicts,
-            acked: note.host,
+            known_from: note.host,
             partly: note.partly,
             input_closed: note.input_closed,
             exited: None,
@@ -270,11 +272,10 @@ impl Relayed {
         }
     }
 
-    /// Something of the host's is in the pipe whole.
-    pub(super) fn written(&mut self, upto: u64) {
-        self.host.written(upto);
-        self.partly = 0;
+    /// Whom to tell at once how much of what the host said is in the pipe.
+    pub(super) fn host_to_tell(&mut self) -> Rc<Host> {
         self.changed = true;
+        self.host.clone()
     }
 
     /// Writes the filter's memory down if it is another one.
@@ -319,11 +320,6 @@ impl Relayed {
                 Verdict::Drop => ToShim::Drop { upto },
                 Verdict::Instead(bytes) => ToShim::Instead { upto, bytes },
             });
-        }
-        let offset = self.host.dealt_with();
-        if offset != self.acked {
-            self.acked = offset;
-            self.host.send(&ToShim::Ack { offset });
         }
     }
 
@@ -424,7 +420,11 @@ impl Link {
                 }
             };
             bytes += line.len();
-            self.outbox.push_of_host(line, partly, piece.upto);
+            let of_host = OfHost {
+                upto: piece.upto,
+                by_parts: !piece.is_line,
+            };
+            self.outbox.push_of_host(line, partly, of_host);
             relayed.partly = 0;
         }
         is_any
@@ -437,6 +437,10 @@ impl Link {
         let Some(relayed) = &mut self.relayed else {
             return;
         };
+        if host.dealt_with() != relayed.known_from {
+            // More was written than the checkpoint knows, so not a part of what comes next.
+            relayed.partly = 0;
+        }
         let received = back.judged + back.bytes.len() as u64;
         let start = relayed.line_at.max(back.judged);
         relayed.line_at = start;

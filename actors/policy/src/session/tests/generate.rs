@@ -169,13 +169,9 @@ fn whats() -> impl Strategy<Value = What> {
 }
 
 fn hosts() -> impl Strategy<Value = HostChanged> {
-    let came = (prop::bool::weighted(0.8), prop::bool::weighted(0.1));
+    let came = prop::bool::weighted(0.8);
     prop_oneof![
-        3 => came.prop_map(|(resumable, doubtful)| HostChanged::Attached {
-            pid: 77,
-            resumable,
-            doubtful,
-        }),
+        3 => came.prop_map(|resumable| HostChanged::Attached { pid: 77, resumable }),
         6 => Just(HostChanged::Waits),
         1 => Just(HostChanged::Closed),
         1 => Just(HostChanged::Lost),

@@ -10,7 +10,6 @@ use super::world::{DEAF, OBEDIENT, conversation};
 const CAME: HostChanged = HostChanged::Attached {
     pid: 77,
     resumable: true,
-    doubtful: false,
 };
 
 /// A host that came, and whose agent has answered it once.
@@ -98,7 +97,6 @@ fn a_host_that_is_bound_to_its_process_keeps_it() {
     story.feed(HostChanged::Attached {
         pid: 77,
         resumable: false,
-        doubtful: false,
     });
     story.wait(2 * SECOND);
     turn(&mut story);
@@ -216,15 +214,21 @@ fn a_wake_that_fails_is_told() {
     assert_eq!(ended, Some(HostEnd::Failed { error }));
 }
 
-/// Behaviour 99: what was on its way when the daemon and the agent were lost is not said again by
-/// itself; a host of which everything had arrived goes on.
+/// Behaviour 99: an agent that was lost with the daemon in mid-turn took the answer along: the host
+/// is told, as of a crash. One that was at rest is started again by the next line.
 #[test]
 fn a_host_whose_agent_was_lost_is_told() {
     use drowse_messages::{EndReport, Limits, Progress, Reason, WallTime, Who};
-    for (doubtful, mid_turn, told) in [(true, false, 1), (false, true, 1), (false, false, 0)] {
+    let status = None;
+    for (reason, mid_turn, told) in [
+        (Reason::DaemonShutdown, true, 1),
+        (Reason::Crashed { status }, false, 1),
+        (Reason::DaemonShutdown, false, 0),
+        (Reason::Idle, false, 0),
+    ] {
         let end = EndReport {
             mid_turn,
-            ..EndReport::new(Reason::DaemonShutdown, Who::Daemon, WallTime(0))
+            ..EndReport::new(reason, Who::Daemon, WallTime(0))
         };
         let progress = Progress {
             state: SessionState::Released,
@@ -236,12 +240,8 @@ fn a_host_whose_agent_was_lost_is_told() {
         };
         let saved = super::world::saved(progress, &[]);
         let mut story = Story::restored(&saved, OBEDIENT, Limits::default());
-        story.feed(HostChanged::Attached {
-            pid: 77,
-            resumable: true,
-            doubtful,
-        });
-        assert_eq!(story.count("end-host("), told, "{doubtful} {mid_turn}");
+        story.feed(CAME);
+        assert_eq!(story.count("end-host("), told, "{reason}");
         if told == 0 {
             story.feed(HostChanged::Waits);
             story.wait(2 * SECOND);
