@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `frame` | what shim and daemon say to each other over the relay socket |
 //! | `server`, `open` | the daemon's end of it: who may connect, and for which session |
-//! | `hub`, `host`, `queue` | what is known of each host, shared by its connection and its agent's link |
+//! | `hub`, `host`, `queue`, `scratch` | what is known of each host, shared by its connection and its agent's link |
 //! | `shim` | the other end: the process that the host sees |
 //!
 //! The shim moves bytes and understands none; what a line means, and whether the agent gets it
@@ -19,6 +19,7 @@ mod host;
 mod hub;
 mod open;
 mod queue;
+mod scratch;
 mod server;
 pub(crate) mod shim;
 

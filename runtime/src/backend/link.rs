@@ -380,6 +380,14 @@ impl Link {
     fn read_stdout(&mut self) -> bool {
         let buffer = self.buffer.clone();
         let mut buffer = buffer.borrow_mut();
+        let moved = match (&mut self.relayed, &self.stdout) {
+            (Some(relayed), Some(stdout)) => relayed.move_on(stdout, &mut buffer),
+            (Some(_) | None, _) => None,
+        };
+        if let Some(bytes) = moved {
+            self.hear(&buffer[..bytes]);
+            return true;
+        }
         match try_read(self.stdout.as_ref(), self.exited, &mut buffer) {
             Ok(0) => {
                 self.finish_stdout();

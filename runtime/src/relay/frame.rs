@@ -203,6 +203,21 @@ impl<'a> ToDaemon<'a> {
 }
 
 impl<'a> ToShim<'a> {
+    /// Appends the head of an `Out` whose bytes take another way.
+    pub(crate) fn put_out_header(length: usize, into: &mut Vec<u8>) {
+        let length = u32::try_from(length).expect("a read is bounded");
+        into.push(OUT);
+        into.extend_from_slice(&length.to_le_bytes());
+    }
+
+    /// What came of an `Out` whose rest will never come: it is in no pipe any more.
+    pub(crate) fn part_of_out(bytes: &'a [u8]) -> &'a [u8] {
+        match bytes.split_first_chunk::<HEADER_BYTES>() {
+            Some(([OUT, ..], part)) => part,
+            Some(_) | None => &[],
+        }
+    }
+
     /// Appends the frame.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         match self {

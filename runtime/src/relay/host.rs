@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use super::frame::{Hello, ToShim, Welcome};
 use super::queue::{Piece, Queue};
+use super::scratch::{Scratch, move_on};
 use crate::adapter::{Pass, Relay};
 
 /// 64 signals wait for an agent that is being started: more are a host in a loop.
@@ -54,6 +55,8 @@ pub(super) struct News {
 /// See the module.
 pub(crate) struct Host {
     session: SessionId,
+    /// `None`: there was no descriptor left for it.
+    scratch: Option<Rc<Scratch>>,
     inner: RefCell<Inner>,
     /// The link has something to do.
     for_link: Notify,
@@ -99,9 +102,15 @@ impl fmt::Debug for Host {
 
 impl Host {
     /// Of whose bytes all before `from` are dealt with.
-    pub(super) fn new(session: SessionId, from: u64, by_lines: bool) -> Self {
+    pub(super) fn new(
+        session: SessionId,
+        from: u64,
+        by_lines: bool,
+        scratch: Option<Rc<Scratch>>,
+    ) -> Self {
         Self {
             session,
+            scratch,
             inner: RefCell::new(Inner {
                 queue: Queue::from(from, by_lines),
                 by_lines,
@@ -383,6 +392,31 @@ impl Host {
         connection.wants_room = true;
         self.for_connection.notify_one();
         false
+    }
+
+    /// Moves what is in the agent's pipe to the shim, with a copy for us; `None` when that cannot
+    /// be done now, or there is nothing.
+    pub(crate) fn move_on(&self, pipe: impl AsFd, buffer: &mut [u8]) -> Option<usize> {
+        let mut inner = self.inner.borrow_mut();
+        let connection = inner.connection.as_mut().filter(|it| !it.broken)?;
+        let scratch = self.scratch.as_ref()?;
+        if !connection.unsent.is_empty() {
+            return None;
+        }
+        let length = scratch.look_at(&pipe, buffer).ok().filter(|it| *it > 0)?;
+        ToShim::put_out_header(length, &mut connection.unsent);
+        connection.flush();
+        let mut moved = 0;
+        if connection.unsent.is_empty() && !connection.broken {
+            moved = move_on(&pipe, &*connection.stream, length);
+        }
+        // What the socket did not take is taken out of the pipe as a reader would.
+        while moved < length {
+            let read = rustix::io::read(&pipe, &mut buffer[moved..length]).ok()?;
+            connection.unsent.extend_from_slice(&buffer[moved..moved + read]);
+            moved += read.max(1);
+        }
+        Some(length)
     }
 
     pub(crate) fn send(&self, frame: &ToShim<'_>) {

@@ -3,18 +3,20 @@
 //! Fed by the server, which makes them, and by the backends, which look them up. Invariant: a host
 //! is here while it is connected, or an agent of its runs.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use drowse_messages::{HostEnd, SessionId};
 
 use super::Host;
+use super::scratch::Scratch;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     hosts: RefCell<BTreeMap<SessionId, Rc<Host>>>,
+    scratch: OnceCell<Option<Rc<Scratch>>>,
 }
 
 impl Hub {
@@ -24,8 +26,15 @@ impl Hub {
 
     /// The host of a session, known already or made: then all before `from` is dealt with.
     pub(crate) fn get_or_make(&self, session: SessionId, from: u64, by_lines: bool) -> Rc<Host> {
+        let make_scratch = || {
+            let made = Scratch::new().inspect_err(|error| {
+                tracing::warn!(%error, "no pipe to look at output in: a crash may lose some");
+            });
+            made.ok().map(Rc::new)
+        };
+        let scratch = self.scratch.get_or_init(make_scratch).clone();
         let mut hosts = self.hosts.borrow_mut();
-        let make = || Rc::new(Host::new(session, from, by_lines));
+        let make = || Rc::new(Host::new(session, from, by_lines, scratch));
         hosts.entry(session).or_insert_with(make).clone()
     }
 

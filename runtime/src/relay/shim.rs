@@ -318,10 +318,21 @@ impl Shim {
         }
     }
 
+    /// The connection is gone. What the daemon said before is still to be heard, and of what the
+    /// agent said even a part.
     fn lose(&mut self) {
-        // What it said before it went is still to be heard.
+        while let Some(link) = &mut self.link
+            && link.read().is_ok()
+            && link.has_read()
+        {
+            if !self.hear_frames() {
+                break;
+            }
+        }
         self.hear_frames();
-        self.link = None;
+        if let Some(link) = self.link.take() {
+            self.heard.extend_from_slice(ToShim::part_of_out(link.rest()));
+        }
     }
 
     /// Reads what the daemon says.
@@ -330,7 +341,7 @@ impl Shim {
         let read = link.read();
         let understood = self.hear_frames();
         if read.is_err() || !understood {
-            self.link = None;
+            self.lose();
         }
         self.stdout.flush_if_free();
         self.stderr.flush_if_free();

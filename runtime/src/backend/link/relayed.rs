@@ -16,6 +16,7 @@ use drowse_messages::{
 };
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use tokio::net::unix::pipe;
 
 use super::Link;
 use crate::backend::outbox::OfHost;
@@ -165,7 +166,17 @@ impl Relayed {
         !self.shut && !self.host.is_attached()
     }
 
-    /// The agent said this.
+    /// Moves what the agent said to the shim, with a copy to listen to.
+    pub(super) fn move_on(&mut self, pipe: &pipe::Receiver, buffer: &mut [u8]) -> Option<usize> {
+        if self.quiet || !self.host.is_attached() {
+            return None;
+        }
+        let moved = self.host.move_on(pipe, buffer)?;
+        self.read += moved as u64;
+        Some(moved)
+    }
+
+    /// The agent said this, and it had to be read.
     pub(super) fn said(&mut self, bytes: &[u8]) {
         if self.quiet {
             return;

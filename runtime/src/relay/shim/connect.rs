@@ -107,6 +107,7 @@ impl Connect {
             stream,
             incoming: Vec::new(),
             used: 0,
+            brought: 0,
             unsent: Vec::new(),
             sent: 0,
             buffer: vec![0; READ_BYTES],
@@ -139,6 +140,8 @@ pub(crate) struct Link {
     incoming: Vec<u8>,
     /// Of that, how much is dealt with.
     used: usize,
+    /// What the last read brought.
+    brought: usize,
     unsent: Vec<u8>,
     /// Of that, how much is sent.
     sent: usize,
@@ -153,7 +156,9 @@ impl Link {
     fn read_once(&mut self) -> io::Result<bool> {
         self.incoming.drain(..self.used);
         self.used = 0;
+        self.brought = 0;
         let length = self.stream.read(&mut self.buffer)?;
+        self.brought = length;
         self.incoming.extend_from_slice(&self.buffer[..length]);
         Ok(length > 0)
     }
@@ -166,6 +171,16 @@ impl Link {
             Err(error) if is_wait(&error) => Ok(()),
             Err(_) => Err(Lost),
         }
+    }
+
+    /// The last read brought something.
+    pub(super) fn has_read(&self) -> bool {
+        self.brought > 0
+    }
+
+    /// What was read and is no whole frame.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.incoming[self.used..]
     }
 
     /// The next frame of what was read.
