@@ -14,6 +14,9 @@ use std::rc::Rc;
 
 use drowse_messages::{HostEnd, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
@@ -464,12 +467,19 @@ impl Inner {
 }
 
 impl Connection {
+    /// Asks the kernel, not tokio, which may not have heard yet that there is room: what stays
+    /// here is lost with a daemon that dies.
     fn flush(&mut self) {
         let mut sent = 0;
         while sent < self.unsent.len() && !self.broken {
-            match self.stream.try_write(&self.unsent[sent..]) {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&*self.stream, &self.unsent[sent..], flags) {
                 Ok(bytes) => sent += bytes,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    clear_writable(&self.stream);
+                    break;
+                }
                 // Its end is found by whoever reads it.
                 Err(_) => self.broken = true,
             }
@@ -492,6 +502,13 @@ pub(super) fn has_room(stream: &UnixStream) -> bool {
         tv_nsec: 0,
     };
     matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().contains(PollFlags::OUT)
+}
+
+/// Forgets that the socket was writable, so that the next wait is for the kernel's word.
+pub(super) fn clear_writable(stream: &UnixStream) {
+    let blocked = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
+    // It is told to have blocked, which is the purpose.
+    let _blocked = stream.try_io(Interest::WRITABLE, blocked);
 }
 
 /// A line without the end that a filter and an observer do not see.

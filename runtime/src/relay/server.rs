@@ -13,12 +13,11 @@ use std::time::Duration;
 use drowse_actors::DaemonHandle;
 use drowse_actors::ports::{Store, StoreError};
 use drowse_messages::{HostChanged, Limit, Refusal, SessionId, millis};
-use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::frame::{FrameError, Hello, OpenRelay, Refused, ToDaemon, ToShim, VERSION};
-use super::host::{Host, has_room};
+use super::host::{Host, clear_writable, has_room};
 use super::open::open_session;
 use super::queue::QUEUE_BYTES_MAX;
 use super::Hub;
@@ -298,11 +297,14 @@ impl Desk {
                 return;
             }
             let wants_room = host.wants_room();
-            if wants_room {
+            if is_behind || wants_room {
                 clear_writable(&shim.stream);
                 // It may have got room just before.
                 if has_room(&shim.stream) {
                     host.has_drained();
+                    if is_behind {
+                        continue;
+                    }
                 }
             }
             tokio::select! {
@@ -422,11 +424,4 @@ fn is_same(own: &[u8], offered: &[u8]) -> bool {
 /// Signals that end a program which does not expect them.
 fn is_ending(number: i32) -> bool {
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&number)
-}
-
-/// Forgets that the socket was writable, so that the next wait is for the kernel's word.
-fn clear_writable(stream: &UnixStream) {
-    let blocked = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-    // It is told to have blocked, which is the purpose.
-    let _blocked = stream.try_io(Interest::WRITABLE, blocked);
 }
