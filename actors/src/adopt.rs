@@ -111,7 +111,10 @@ async fn try_one(
         recipe: saved.profile.recipe.clone(),
         delivered,
     };
-    let adopted = ports.backends.adopt(left).await?;
+    let adopted = Adopted {
+        ages: saved.progress.ages.clone(),
+        ..ports.backends.adopt(left).await?
+    };
     tracing::info!(session = %id, agent = %adopted.running.agent.process, "taken over");
     Ok(TakenOver { saved, adopted })
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, Event, HoldId, HoldLifted, HoldTaken, HostChanged, Kept, KeptRelay, MessageId, OpenSession, Order, Refusal,
-    Restarting, Running, SavedMessage, SendMessage, SessionId, SessionPage, SessionReport,
-    StatusReport,
+    Accepted, Event, HoldId, HoldLifted, HoldTaken, HostChanged, Kept, KeptRelay, MessageId,
+    OpenSession, Order, Refusal, Restarting, Running, SavedMessage, SendMessage, SessionId,
+    SessionPage, SessionReport, StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::adopt::Recovery;
+use crate::adopt::{Recovery, TakenOver};
 use crate::bus::{BusActor, EventStream, Sink, Subscribe};
 use crate::hold::HoldGuard;
 use crate::leftover;
@@ -76,7 +76,7 @@ impl Daemon {
             bus: bus.clone(),
         };
         registry.do_send(Meet(peers));
-        let holds = Arc::new(AtomicU64::new(1));
+        let holds = Arc::new(AtomicU64::new(first_hold(&taken)));
         let draining = Arc::new(watch::Sender::new(false));
         let (restarts, asked) = mpsc::channel(RESTARTS_MAX);
         let handle = DaemonHandle {
@@ -165,6 +165,14 @@ impl Daemon {
             wanted: self.wanted,
         });
     }
+}
+
+/// Above the number of every lease that an earlier daemon gave and that holds still: whoever lifts or
+/// renews one means that one.
+fn first_hold(taken: &[TakenOver]) -> u64 {
+    let ages = taken.iter().filter_map(|it| it.adopted.ages.as_ref());
+    let newest = ages.flat_map(|ages| ages.leases.keys()).max();
+    newest.map_or(1, |newest| newest.0.saturating_add(1))
 }
 
 async fn end_leftover(store: Arc<dyn Store>, trees: Arc<dyn ProcessTrees>, id: SessionId) {

@@ -28,7 +28,7 @@ pub(crate) struct Mourned {
 pub(crate) async fn end(store: &dyn Store, trees: &dyn ProcessTrees, saved: &SavedSession) {
     end_tree(trees, saved).await;
     let mut progress = saved.progress.clone();
-    progress.running = None;
+    (progress.running, progress.ages) = (None, None);
     // What earlier backends left is kept; what was asked for in this one is gone with it.
     progress.keeping.asked.clear();
     store.save(saved.profile.id, progress);
@@ -72,7 +72,7 @@ pub(crate) async fn mourn(
         });
         progress.end = Some(end);
     }
-    progress.state = state;
+    (progress.state, progress.ages) = (state, None);
     progress.last_error = Some("the session failed inside drowse".to_owned());
     store.save(id, progress);
     told.push(SessionEvent::StateChanged { from, to: state });

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    Accepted, Adopted, Conversation, Event, HostEnd, Incarnation, KeepTarget, Kept, KeptRelay, LimitOverrides, Limits,
-    MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport, Profile, Progress,
-    ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId,
-    SessionState, Usage, WallTime,
+    Accepted, Adopted, Conversation, Event, HostEnd, Incarnation, KeepTarget, Kept, KeptRelay,
+    LimitOverrides, Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport,
+    Profile, Progress, ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession,
+    SendMessage, SessionId, SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
@@ -266,8 +266,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 pub trait Catalog: Send + Sync + fmt::Debug {
     /// The limits of a session.
     fn limits(&self, agent: &Name, cwd: &Path, session: &LimitOverrides) -> Limits;
-    /// What policy must know of the adapter of a protocol; `None`: there is no such adapter.
-    fn traits(&self, protocol: &Name) -> Option<AgentTraits>;
+    /// What policy must know of an agent, and of the adapter of its protocol; `None`: there is no
+    /// such adapter.
+    fn traits(&self, agent: &Name, protocol: &Name) -> Option<AgentTraits>;
     /// How many backends may be starting at once.
     fn starting_max(&self) -> usize;
 }

@@ -15,8 +15,9 @@ use actix::{
     WrapFuture,
 };
 use drowse_messages::{
-    Accepted, HostChanged, HostEnd, MessageQueued, OpenSession, Order, Profile, Progress, Refusal, SavedSession,
-    SendMessage, SessionEvent, SessionId, SessionReport, StartGranted, Stop, StopHow, Suspend, Who,
+    Accepted, HostChanged, HostEnd, MessageQueued, OpenSession, Order, Profile, Progress, Refusal,
+    SavedSession, SendMessage, SessionEvent, SessionId, SessionReport, StartGranted, Stop, StopHow,
+    Suspend, Who,
 };
 use drowse_policy::registry::{Effect, Input, Registry};
 use drowse_policy::session::{Session, Times};
@@ -282,7 +283,7 @@ impl RegistryActor {
     fn start_actor(&mut self, saved: SavedSession) -> Result<Addr<SessionActor>, Refusal> {
         let (id, recipe) = (saved.profile.id, &saved.profile.recipe);
         let catalog = &self.ports.catalog;
-        let Some(traits) = catalog.traits(&recipe.protocol) else {
+        let Some(traits) = catalog.traits(&recipe.agent, &recipe.protocol) else {
             let detail = format!("there is no adapter for {:?}", recipe.protocol.as_str());
             tracing::error!(session = %id, "{detail}");
             let field = "protocol".to_owned();

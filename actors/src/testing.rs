@@ -207,7 +207,7 @@ impl Catalog for FakeCatalog {
         lock(&self.limits).clone().with(session)
     }
 
-    fn traits(&self, protocol: &Name) -> Option<AgentTraits> {
+    fn traits(&self, _: &Name, protocol: &Name) -> Option<AgentTraits> {
         lock(&self.traits).get(protocol).copied()
     }
 

@@ -4,9 +4,9 @@
 use actix::Message;
 
 use crate::{
-    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched,
-    MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster,
-    TreeEmptied, HostChanged,
+    Activity, Adopted, ChildExited, Delivered, Event, HostChanged, IdleTick, KeptEnded,
+    LaunchFailed, Launched, MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged,
+    Stop, Suspend, TaskRoster, TreeEmptied,
 };
 
 macro_rules! facts {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{HoldId, Incarnation, MessageId, SessionId};
 use crate::host::HostEnd;
+use crate::id::{HoldId, Incarnation, MessageId, SessionId};
 use crate::kept::KeptProcess;
 use crate::process::{ProcReport, Survivor};
 use crate::reason::{EndReport, Reason, Who};

@@ -46,12 +46,15 @@ pub use process::{
 };
 pub use reason::{EndReport, Reason, Refusal, Who};
 pub use registry::{Accepted, OpenSession, Order, SendMessage};
-pub use saved::{Hosted, MessageState, Profile, Progress, Recipe, Running, SavedMessage, SavedSession};
+pub use saved::{
+    Ages, Hosted, Lease, MessageState, Pinned, Profile, Progress, Recipe, Running, SavedMessage,
+    SavedSession,
+};
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
     ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, StartGranted, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster,
-    TreeEmptied, TurnEnded, TurnOutcome, Wake,
+    Launched, MessageQueued, SETTINGS_MAX, StartGranted, StatusChanged, Stop, StopHow, Suspend,
+    Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome, Wake,
 };
 pub use status::{
     AwakeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState, StateCount,

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Incarnation, MessageId, Name, SessionId};
+use crate::id::{HoldId, Incarnation, MessageId, Name, SessionId};
 use crate::kept::Keeping;
 use crate::limits::LimitOverrides;
 use crate::process::{BootedIdentity, Tier};
 use crate::reason::EndReport;
 use crate::session::Conversation;
 use crate::status::SessionState;
-use crate::time::WallTime;
+use crate::time::{MonoTime, WallTime};
 
 /// How a session's agent is started, each time the same way (D27). Arguments and environment are
 /// secrets: `Debug` shows neither, and on disk they are sealed.
@@ -75,6 +75,9 @@ pub struct Progress {
     pub keeping: Keeping,
     /// Whether a host relays it.
     pub hosted: Hosted,
+    /// Since when things are so in the life of a backend that may be taken over; `None`: there is
+    /// none. Kept with `running`.
+    pub ages: Option<Ages>,
 }
 
 /// Whether a session is, or was, relayed to a host that believes to have started its agent.
@@ -102,8 +105,54 @@ impl Default for Progress {
             last_error: None,
             keeping: Keeping::default(),
             hosted: Hosted::Never,
+            ages: None,
         }
     }
+}
+
+/// Since when things are so in the life of one backend, so that its limits are the same under
+/// whichever daemon. The moments are those of one boot, as the processes are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ages {
+    /// It was launched: `hard_limit` counts from here.
+    pub launched: MonoTime,
+    /// Somebody was warned of that limit.
+    #[serde(default)]
+    pub hard_limit_warned: bool,
+    /// What is asked, by its id: `approval_hold_max` counts from here.
+    #[serde(default)]
+    pub asks: Vec<(String, MonoTime)>,
+    /// Background tasks, by their ids.
+    #[serde(default)]
+    pub tasks: Vec<(String, MonoTime)>,
+    /// Background tasks alone keep it.
+    #[serde(default)]
+    pub pinned: Option<Pinned>,
+    /// Holds that somebody took.
+    #[serde(default)]
+    pub leases: BTreeMap<HoldId, Lease>,
+}
+
+/// Background tasks alone have deferred releases: `task_hold_max` counts from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pinned {
+    /// The first release that was deferred.
+    pub since: MonoTime,
+    /// Somebody was warned of that limit.
+    pub warned: bool,
+}
+
+/// A hold that somebody took, until then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// What for.
+    pub why: String,
+    /// Who.
+    pub owner: String,
+    /// When it was first taken.
+    pub since: MonoTime,
+    /// When it ends by itself.
+    pub until: MonoTime,
 }
 
 /// Processes of a live backend, so that a later daemon can find them.

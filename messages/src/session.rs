@@ -3,6 +3,8 @@
 //! Orders are imperative (`Stop`), facts are past tense (`ChildExited`). Whatever concerns a
 //! process carries its [`Incarnation`], so that late news of an older process changes nothing.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Incarnation, MessageId};
 use crate::process::ExitStatus;
 use crate::reason::Who;
-use crate::saved::Running;
+use crate::saved::{Ages, Running};
+use crate::time::WallTime;
 
 /// Evidence that the session is in use. It moves the idle clock and decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,10 +83,23 @@ pub enum AgentStatus {
     },
     /// How to find its conversation again. A changed id is followed (D25).
     Conversation(Conversation),
+    /// The conversation was begun, or is taken up, and must be left alone by any other process for
+    /// this long, or it would be harmed.
+    Young {
+        /// From now.
+        settles_in: Duration,
+    },
     /// It says that there is no such conversation (not: that it failed to start).
     CannotResume {
         /// What was tried and what it said.
         detail: String,
+    },
+    /// It runs, and says why it cannot be used.
+    CannotStart {
+        /// What was tried and what it said.
+        detail: String,
+        /// False when another try cannot help.
+        retry: bool,
     },
     /// Something worth showing that changes nothing: an unreadable line, a dropped one.
     Notice {
@@ -177,8 +193,11 @@ pub enum Answer {
     Text(String),
 }
 
+/// 16: an agent has a model, a mode and a few options.
+pub const SETTINGS_MAX: usize = 16;
+
 /// How the agent's conversation is found again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
     /// The agent's own id for it.
     pub native_id: String,
@@ -186,6 +205,31 @@ pub struct Conversation {
     pub path: Option<String>,
     /// True once the agent can resume it: at least one acknowledged turn is on its disk.
     pub resumable: bool,
+    /// What was set in it since it began and has to be set again, by the adapter's own words; at
+    /// most [`SETTINGS_MAX`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// No process may take it up before this; see [`AgentStatus::Young`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<WallTime>,
+}
+
+/// What most conversations do not have is left out.
+impl fmt::Debug for Conversation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Conversation");
+        shown
+            .field("native_id", &self.native_id)
+            .field("path", &self.path)
+            .field("resumable", &self.resumable);
+        if !self.settings.is_empty() {
+            shown.field("settings", &self.settings);
+        }
+        if let Some(not_before) = &self.not_before {
+            shown.field("not_before", not_before);
+        }
+        shown.finish()
+    }
 }
 
 /// The background tasks the agent says are running: the whole set, replacing the former.
@@ -330,6 +374,8 @@ pub struct Adopted {
     pub incarnation: Incarnation,
     /// Its processes.
     pub running: Running,
+    /// Since when things are so with it, as written down last; `None`: nobody knows.
+    pub ages: Option<Ages>,
     /// The message that the agent was given whole and has not been heard to answer.
     pub in_flight: Option<MessageId>,
     /// Messages marked delivered of which the agent is not known to have got all.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment on the daemon's own monotonic clock, in milliseconds since it started.
+/// A moment on the machine's monotonic clock, in milliseconds since it was started.
 ///
 /// CLOCK_MONOTONIC underneath: it stands still while the host sleeps and knows no wall-clock
-/// jumps, so a lid closed overnight is not idleness (behaviours 23 and 25). Arithmetic saturates:
+/// jumps, so a lid closed overnight is not idleness (behaviours 23 and 25). It goes on from one
+/// daemon to the next, and means nothing after a reboot, as a process does. Arithmetic saturates:
 /// no limit, however large, overflows (behaviour 6).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -17,13 +18,13 @@ use serde::{Deserialize, Serialize};
 pub struct MonoTime(u64);
 
 impl MonoTime {
-    /// The moment `millis` after the daemon's start.
+    /// The moment `millis` after the machine's start.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the daemon's start.
+    /// Milliseconds since the machine's start.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0

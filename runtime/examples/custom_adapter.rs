@@ -2,6 +2,8 @@
 //!
 //! The agent here is a calculator, `bc`-like, written in shell: one line in, one line out. It has no
 //! memory, so the adapter says that it can be taken up again, and the session is released when idle.
+//! The daemon may be killed or replaced in the middle of a sum: what `checkpoint` leaves is all that
+//! `adopt` needs to follow the same calculator from there.
 //!
 //! `cargo run --example custom_adapter`
 
@@ -18,7 +20,7 @@ use std::process::ExitCode;
 use drowse::adapter::{Adapter, Direction, Fact, Observer, Plan, Seen};
 use drowse::messages::{
     AgentStatus, Answer, Conversation, LimitOverrides, MessageState, Name, OpenSession, Recipe,
-    SendMessage, SessionEvent, SessionId, TurnEnded, TurnOutcome, Who,
+    SendMessage, SessionEvent, SessionId, TurnEnded, TurnOutcome, WallTime, Who,
 };
 use drowse::paths::{PathSources, Paths};
 use drowse::{Daemon, DaemonHandle, ExtensionContext, ServeOptions};
@@ -50,22 +52,47 @@ impl Adapter for Calculator {
     fn observe(&self, _: Option<&Conversation>, fresh_id: &str) -> Box<dyn Observer> {
         Box::new(Sums {
             id: fresh_id.to_owned(),
+            sums: false,
         })
     }
+
+    fn adopt(&self, checkpoint: &[u8], _: WallTime) -> Option<(Box<dyn Observer>, Seen)> {
+        // What an earlier release left may be of another form, and is then no checkpoint of ours.
+        let (mark, id) = checkpoint.split_first_chunk()?;
+        let sums = match mark {
+            SUMS => true,
+            RESTS => false,
+            _ => return None,
+        };
+        let id = String::from_utf8(id.to_vec()).ok()?;
+        // The session knows its conversation; what the agent does now is said anew.
+        let started = sums.then_some(Fact::Status(AgentStatus::TurnStarted));
+        let seen = Seen {
+            facts: started.into_iter().collect(),
+            write: Vec::new(),
+        };
+        Some((Box::new(Sums { id, sums }), seen))
+    }
 }
+
+/// How a checkpoint begins while a sum is worked on, and while none is.
+const SUMS: &[u8; 1] = b"+";
+const RESTS: &[u8; 1] = b"=";
 
 /// Follows one calculator.
 #[derive(Debug)]
 struct Sums {
     id: String,
+    /// It was given one and has not answered.
+    sums: bool,
 }
 
 impl Observer for Sums {
     fn open(&mut self) -> Seen {
         let conversation = Conversation {
             native_id: self.id.clone(),
-            path: None,
             resumable: true,
+            ..Conversation::default()
         };
         let facts = vec![
             Fact::Status(AgentStatus::Conversation(conversation)),
@@ -78,6 +105,7 @@ impl Observer for Sums {
     }
 
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
+        self.sums = direction == Direction::In;
         let facts = match direction {
             Direction::In => vec![Fact::Status(AgentStatus::TurnStarted)],
             Direction::Out => {
@@ -118,6 +146,11 @@ impl Observer for Sums {
 
     fn exited(&mut self, _: &str) -> Vec<Fact> {
         Vec::new()
+    }
+
+    fn checkpoint(&self) -> Option<Vec<u8>> {
+        let mark = if self.sums { SUMS } else { RESTS };
+        Some([mark.as_slice(), self.id.as_bytes()].concat())
     }
 }
 

@@ -10,11 +10,15 @@ use std::fmt;
 
 use drowse_messages::{AgentStatus, Answer, Conversation, Name, Recipe, Task, WallTime};
 
+mod acp;
 mod argv;
 mod claude;
+mod codex;
 #[cfg(test)]
 mod golden;
+mod handed;
 mod kept;
+mod mcp;
 mod names;
 #[cfg(test)]
 mod noise;
@@ -22,10 +26,14 @@ mod paragraphs;
 mod pi;
 mod raw;
 mod relay;
+mod rpc;
 mod text;
 mod wire;
 
+pub use acp::Acp;
 pub use claude::Claude;
+pub use codex::Codex;
+pub use mcp::Mcp;
 pub(crate) use names::agent_of;
 pub use pi::Pi;
 pub use raw::Raw;
@@ -97,6 +105,16 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, fresh_id: &str) -> Plan;
     /// Follows one backend started by such a plan.
     fn observe(&self, conversation: Option<&Conversation>, fresh_id: &str) -> Box<dyn Observer>;
+    /// The same, for protocols that speak of the folder the agent works in, or of the command line.
+    fn observe_in(
+        &self,
+        recipe: &Recipe,
+        conversation: Option<&Conversation>,
+        fresh_id: &str,
+    ) -> Box<dyn Observer> {
+        let _ = recipe;
+        self.observe(conversation, fresh_id)
+    }
     /// Follows a backend that an earlier daemon, perhaps of an earlier release, followed until it
     /// ended: what its observer last left, and the time of day. Says what holds now, in an order
     /// in which it could have happened, and what to write first. `None`, which is the default: it

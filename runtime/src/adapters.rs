@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drowse_messages::Name;
 use drowse_policy::session::AgentTraits;
 
-use crate::adapter::{Adapter, Claude, Pi, Raw};
+use crate::adapter::{Acp, Adapter, Claude, Codex, Mcp, Pi, Raw};
 use crate::config::Protocol;
 
 /// Adapters by protocol; two for one protocol are refused.
@@ -18,7 +18,14 @@ pub(crate) struct Adapters {
 impl Adapters {
     /// Those Drowse ships.
     pub(crate) fn shipped() -> Self {
-        let shipped: [Arc<dyn Adapter>; 3] = [Arc::new(Claude), Arc::new(Pi), Arc::new(Raw)];
+        let shipped: [Arc<dyn Adapter>; 6] = [
+            Arc::new(Acp),
+            Arc::new(Claude),
+            Arc::new(Codex),
+            Arc::new(Mcp),
+            Arc::new(Pi),
+            Arc::new(Raw),
+        ];
         let by_protocol = shipped
             .into_iter()
             .map(|adapter| (adapter.protocol(), adapter))

@@ -338,7 +338,7 @@ impl Backends for LocalBackends {
 
     fn end_strays(&self, kept: Vec<(SessionId, Incarnation)>) -> LocalPending<Vec<String>> {
         let strays = self.strays(&kept);
-        Box::pin(strays::end(strays))
+        Box::pin(strays::end(self.shared.clone(), strays))
     }
 
     fn end_host(&self, session: SessionId, end: HostEnd) {

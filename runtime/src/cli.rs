@@ -16,6 +16,7 @@ use drowse_client::Client;
 mod again;
 mod args;
 mod ask;
+mod attach;
 mod autostart;
 mod console;
 mod doctor;
@@ -31,6 +32,7 @@ mod restart;
 mod run;
 mod settings;
 mod talk;
+mod wait;
 
 pub use args::{Cli, Globals};
 
@@ -39,8 +41,8 @@ use crate::demo;
 use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
 use args::{AskedVerb, ServeArgs, Verb};
-use console::{Console, End};
 pub(crate) use autostart::ensure as ensure_daemon;
+use console::{Console, End};
 pub(crate) use failure::Failure;
 
 use crate::chain::chain;
@@ -87,11 +89,13 @@ async fn asked(
     match verb {
         AskedVerb::New(args) => open::run(&client, args, console).await,
         AskedVerb::Send(args) => talk::run(&client, args, console).await,
+        AskedVerb::Attach { id } => attach::run(&client, id, console).await,
         AskedVerb::Ps(args) => look::ps(&client, args, console).await,
         AskedVerb::Show { id } => look::show(&client, id, console).await,
         AskedVerb::Explain { id } => look::explain(&client, id, console).await,
         AskedVerb::Logs(args) => follow::logs(&client, args, console).await,
         AskedVerb::Events(args) => follow::events(&client, args, console).await,
+        AskedVerb::Wait(args) => wait::run(&client, args, console).await,
         AskedVerb::Release(args) => order::run(&client, Order::Release, args, console).await,
         AskedVerb::Wake(args) => {
             let order = Order::Wake { fresh: args.fresh };

@@ -145,6 +145,8 @@ struct AgentConfig {
     command: Option<Vec<String>>,
     protocol: Option<Name>,
     env: BTreeMap<String, String>,
+    /// Its processes keep nothing that matters: another one is as good.
+    stateless: bool,
     limits: LimitOverrides,
 }
 
@@ -263,14 +265,18 @@ impl Config {
         limit::conflict(limits).map_or(Ok(()), |conflict| Err(conflict.text))
     }
 
-    /// What policy must know of a protocol's adapter; `None`: there is no such protocol.
+    /// What policy must know of an agent that speaks a protocol; `None`: there is no such protocol.
     #[must_use]
-    pub fn traits(&self, protocol: &Name) -> Option<AgentTraits> {
+    pub fn traits(&self, agent: &Name, protocol: &Name) -> Option<AgentTraits> {
         let known = self
             .protocols
             .iter()
             .find(|known| known.name == *protocol)?;
-        Some(known.traits)
+        let is_stateless = self.agents.get(agent).is_some_and(|it| it.stateless);
+        Some(AgentTraits {
+            can_resume: known.traits.can_resume || is_stateless,
+            ..known.traits
+        })
     }
 
     /// How many backends may be starting at once.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drowse_actors::ports::{Clock, Ports, Store};
+use drowse_actors::ports::{Backends, Clock, Ports, Store};
 use drowse_actors::{Daemon as Core, DaemonHandle, Recovery, RestartAsked};
 use drowse_messages::{Limit, Refusal, Restarting, StatusReport};
 use tokio::sync::mpsc;
@@ -260,7 +260,7 @@ impl DaemonBuilder {
         let program = with_descriptor_limit(program);
         // A daemon inside somebody's folder would keep it from being removed (D26).
         std::env::set_current_dir("/").map_err(system("leave the working folder"))?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = SqliteStore::open(&options.paths.state_dir, clock.clone())?;
         if let Some(warning) = store.warning() {
             tracing::error!("{warning}");
@@ -275,9 +275,8 @@ impl DaemonBuilder {
             successor,
             own_process,
         };
-        let ended = actix::System::new().block_on(parts.serve(Arc::new(store)));
-        drop(lock);
-        ended
+        let ended = actix::System::new().block_on(parts.serve(Arc::new(store)))?;
+        Ok(ended.map(|successor| successor.holding(lock)))
     }
 }
 
@@ -330,11 +329,8 @@ impl Parts {
         notify(&[sd_notify::NotifyState::Ready]);
         let end = wait_for_end(&mut signals, &self.config, &daemon, &mut restarts).await;
         notify(&[sd_notify::NotifyState::Stopping]);
-        let end = match end {
-            End::Restart => suspend(&mut signals, &daemon).await,
-            End::Drain => End::Drain,
-        };
-        if end == End::Restart {
+        let restarting = end == End::Restart;
+        if restarting && suspend(&mut signals, &daemon).await == End::Restart {
             extensions.stop().await;
             drop(relay);
             server.stop().await;
@@ -343,6 +339,9 @@ impl Parts {
         backends.end_with_daemon();
         let clean = drain(&mut signals, &daemon).await;
         drop(relay);
+        if restarting && clean {
+            end_let_go(&backends).await;
+        }
         extensions.stop().await;
         server.stop().await;
         // Keepers that were told to leave are collected, so that none outlives the daemon.
@@ -401,6 +400,14 @@ impl Parts {
     }
 }
 
+/// Ends keepers that were left to a daemon that does not come after all: nobody else would tell them
+/// that their trees are gone.
+async fn end_let_go(backends: &LocalBackends) {
+    for found in backends.end_strays(Vec::new()).await {
+        tracing::info!("was left to the next daemon: {found}");
+    }
+}
+
 /// Cgroups make the end of a tree quicker and surer; the keepers do without.
 fn find_cgroups(state_key: &str) -> Option<Cgroups> {
     match Cgroups::find(state_key) {
@@ -452,7 +459,8 @@ fn listen_for_hosts(
             return None;
         }
     };
-    let started = relay::Server::start(socket, hub, daemon.clone(), store, config.clone(), adapters);
+    let started =
+        relay::Server::start(socket, hub, daemon.clone(), store, config.clone(), adapters);
     started
         .inspect_err(|error| tracing::error!(%error, "drowse run cannot be served"))
         .ok()

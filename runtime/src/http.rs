@@ -2,7 +2,7 @@
 //!
 //! | path | methods |
 //! |---|---|
-//! | `/livez` `/readyz` `/metrics` | GET |
+//! | `/livez` `/readyz` `/metrics` `/openapi.json` | GET |
 //! | `/v1/status` `/v1/events` `/v1/messages/{n}` | GET |
 //! | `/v1/kept` | GET, POST |
 //! | `/v1/sessions` | GET, POST |
@@ -25,6 +25,7 @@ mod life;
 mod listen;
 mod metrics;
 mod open;
+mod openapi;
 mod problem;
 mod routes;
 mod stream;
@@ -149,6 +150,7 @@ pub fn serve(
     let access = tcp.as_ref().map(|tcp| TcpAccess {
         address: tcp.address,
         token: tcp.token.clone(),
+        read_token: tcp.read_token.clone(),
     });
     let on = socket.path().display().to_string();
     let unix = socket

@@ -2,15 +2,18 @@
 //!
 //! The lock is the kernel's (`flock`), so it ends with the process however that ends; the file's
 //! text tells who holds it. A daemon that is killed while it starts a process leaves the lock with
-//! that one, until it has become what it is to be: so a dead holder's lock is waited for.
+//! that one, until it has become what it is to be: so a dead holder's lock is waited for. A daemon
+//! that is replaced in place leaves the held lock to the program that comes, so that it is never free.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::process::table::Process;
 
@@ -47,7 +50,7 @@ pub(crate) enum LockError {
 /// The held lock.
 #[derive(Debug)]
 pub(crate) struct StateLock {
-    _file: File,
+    file: File,
 }
 
 impl StateLock {
@@ -69,6 +72,10 @@ impl StateLock {
         let give_up = Instant::now() + DEAD_HOLDER_MAX;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let holder = read_whole(&mut file).map_err(failed)?;
+            if let Some(left) = left_by_predecessor(&file, &holder).map_err(failed)? {
+                file = left;
+                break;
+            }
             if is_alive(&holder) || Instant::now() >= give_up {
                 return Err(LockError::Held {
                     folder: folder.to_owned(),
@@ -82,8 +89,57 @@ impl StateLock {
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(text.as_bytes()))
             .map_err(failed)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
+
+    /// Has the lock outlive the program, for the one that takes its place in this process.
+    pub(crate) fn leave_to_successor(&self) -> io::Result<()> {
+        Ok(fcntl_setfd(&self.file, FdFlags::empty())?)
+    }
+}
+
+/// The held lock that the program before this one left open in this process, if it did.
+fn left_by_predecessor(lock: &File, holder: &str) -> io::Result<Option<File>> {
+    if pid_in(holder) != Some(std::process::id().cast_signed()) {
+        return Ok(None);
+    }
+    let place = |found: std::fs::Metadata| (found.dev(), found.ino());
+    let meant = place(lock.metadata()?);
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        let found = |number: &RawFd| {
+            let found = std::fs::metadata(format!("/proc/self/fd/{number}"));
+            found.is_ok_and(|found| place(found) == meant) && outlives_programs(*number)
+        };
+        if let Some(number) = number.filter(found) {
+            let file = File::from(owned(number));
+            fcntl_setfd(&file, FdFlags::CLOEXEC)?;
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the descriptor stays open when the program is replaced. No lock that is held by this
+/// program does: what another daemon in this process holds is not taken from it.
+fn outlives_programs(number: RawFd) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"));
+    let text = text.unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & OFlags::CLOEXEC.bits() == 0)
+}
+
+#[expect(
+    unsafe_code,
+    reason = "a descriptor from before exec(2) is known by its number only"
+)]
+fn owned(number: RawFd) -> OwnedFd {
+    // SAFETY: it is open on the lock's file and outlives programs. This program opens that file with
+    // `StateLock::take` alone, and every such descriptor is closed with the program until nothing
+    // follows but exec(2): so it is the former program's, and nothing in this one owns it.
+    unsafe { OwnedFd::from_raw_fd(number) }
 }
 
 fn read_whole(file: &mut File) -> io::Result<String> {
@@ -137,6 +193,8 @@ fn is_flock_on(line: &str, number: u64) -> bool {
 mod tests {
     use std::process::{Command, Stdio};
 
+    use rustix::io::fcntl_getfd;
+
     use super::*;
 
     /// A lock in the hands of a process that a daemon was starting when it was killed.
@@ -180,6 +238,20 @@ mod tests {
         );
         drop(child.stdin.take());
         child.wait().unwrap();
+    }
+
+    /// Between two programs in one process a third one could take the lock.
+    #[test]
+    fn a_lock_that_outlives_its_program_is_taken_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = StateLock::take(folder.path(), Path::new("s")).unwrap();
+        assert!(StateLock::take(folder.path(), Path::new("s")).is_err());
+        lock.leave_to_successor().unwrap();
+        std::mem::forget(lock);
+        let taken = StateLock::take(folder.path(), Path::new("t")).expect("it is ours");
+        assert!(fcntl_getfd(&taken.file).unwrap().contains(FdFlags::CLOEXEC));
+        drop(taken);
+        assert_eq!(holder(folder.path()), None, "nothing else holds it");
     }
 
     #[test]

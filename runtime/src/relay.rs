@@ -23,7 +23,6 @@ mod scratch;
 mod server;
 pub(crate) mod shim;
 
-
 use std::path::{Path, PathBuf};
 
 pub(crate) use frame::ToShim;

@@ -44,8 +44,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use drowse_actors::ports::{Clock, Page, Recovered, SavedPage, Store, StoreError, Stored};
 use drowse_messages::{
-    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, SavedMessage, SavedSession,
-    SendMessage, SessionId,
+    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, SavedMessage,
+    SavedSession, SendMessage, SessionId,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;

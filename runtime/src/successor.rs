@@ -16,6 +16,8 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::time::Instant;
 
+use crate::lock::StateLock;
+
 /// The program that is running, also once its file is replaced or removed.
 const RUNNING: &str = "/proc/self/exe";
 
@@ -30,13 +32,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const VERSION_BYTES_MAX: usize = 256;
 
 /// How this process was started.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Successor {
     program: PathBuf,
     args: Vec<OsString>,
     cwd: PathBuf,
     /// The limit of open descriptors, soft and hard.
     nofile: Option<(u64, u64)>,
+    /// What it holds from its first moment.
+    lock: Option<StateLock>,
 }
 
 impl Successor {
@@ -54,7 +58,14 @@ impl Successor {
             args,
             cwd: std::env::current_dir()?,
             nofile: getrlimit(Resource::RLIMIT_NOFILE).ok(),
+            lock: None,
         })
+    }
+
+    /// It is left this lock.
+    pub(crate) fn holding(self, lock: StateLock) -> Self {
+        let lock = Some(lock);
+        Self { lock, ..self }
     }
 
     /// The version of the program as it is now, by its own word; or why it would not do.
@@ -92,6 +103,11 @@ impl Successor {
             && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
         {
             tracing::warn!(%error, "failed to take the limit of open descriptors back");
+        }
+        if let Some(lock) = &self.lock
+            && let Err(error) = lock.leave_to_successor()
+        {
+            tracing::warn!(%error, "for a moment the state folder is nobody's");
         }
         let error = self.execute(&self.program);
         tracing::error!(program = %self.program.display(), %error, "failed to start the new program");
@@ -151,6 +167,7 @@ mod tests {
             args: Vec::new(),
             cwd: "/".into(),
             nofile: None,
+            lock: None,
         }
     }
 

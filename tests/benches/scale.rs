@@ -134,7 +134,7 @@ fn start(daemon: &mut TestDaemon) {
 
 /// Writes sessions down as a daemon does that opened, used and released them.
 fn fill(folder: &Path, sessions: usize) {
-    let store = SqliteStore::open(folder, Arc::new(SystemClock::new())).expect("a new store");
+    let store = SqliteStore::open(folder, Arc::new(SystemClock)).expect("a new store");
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let mut writing = VecDeque::new();
@@ -181,8 +181,8 @@ fn released(number: usize) -> Progress {
         incarnation: Incarnation(1),
         conversation: Some(Conversation {
             native_id: format!("aaaaaaaa-0000-4000-8000-{number:012}"),
-            path: None,
             resumable: true,
+            ..Conversation::default()
         }),
         end: Some(EndReport {
             released_bytes: 180 << 20,

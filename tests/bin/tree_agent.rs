@@ -11,6 +11,7 @@
 //! | `times N[..]` | the script N times |
 //! | `setsid`, `subreaper`, `stop` | the system call; `stop` is SIGSTOP to itself |
 //! | `ignore` | ignores HUP, INT and TERM |
+//! | `forget` | ignores CHLD: the kernel collects its children |
 //! | `onterm[..]` | sleeps until SIGTERM, runs the script, ends |
 //! | `thread[..]` | the script on another thread, and goes on |
 //! | `leaderless[..]` | the script on another thread, while the first thread ends |
@@ -37,8 +38,7 @@
 //! | `flood N` | writes N bytes, the same ones each time, 4,096 at a time |
 //! | `connect PATH` | asks the keeper that listens there to be its daemon, and writes how many bytes came back |
 //!
-//! With a path in `TREE_AGENT_CANARY` it does nothing of this, but watches into that file; with
-//! `TREE_AGENT_STRANGER` it sleeps, whatever its script says.
+//! With a path in `TREE_AGENT_CANARY` it does nothing of this, but watches into that file.
 #![expect(unsafe_code, reason = "fork and its kin are what this program is for")]
 
 use std::ffi::CString;
@@ -63,10 +63,6 @@ fn main() {
         watch_signals();
     }
     let script = std::env::args().nth(1).expect("a script");
-    if std::env::var_os("TREE_AGENT_STRANGER").is_some() {
-        write(b"x");
-        sleep();
-    }
     run(&script);
 }
 
@@ -196,6 +192,9 @@ fn act_by_system_call(word: &str, inner: &str) {
                 for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
                     libc::signal(signal, libc::SIG_IGN);
                 }
+            }
+            "forget" => {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
             }
             "onterm" => {
                 let mut wanted = std::mem::zeroed();

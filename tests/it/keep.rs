@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Output;
 
+use drowse::process::cgroup::place::Cgroups;
 use drowse_messages::{KeptReport, Reason, SessionEvent, SessionState, Who};
 use drowse_tests::wait::CEILING;
 use drowse_tests::{ProcIdentity, TestDaemon, daemon, wait_until};
@@ -381,6 +382,12 @@ fn what_a_killed_keeper_kept_is_ended() {
         kept_pids(&daemon).is_empty().then_some(())
     });
     daemon.wait_gone(&id);
+    // Its keeper would have removed it.
+    if let Ok(cgroups) = Cgroups::look(&daemon.state_dir().display().to_string()) {
+        wait_until("no cgroup to be left", CEILING, || {
+            (!cgroups.folder().exists()).then_some(())
+        });
+    }
     assert_eq!(
         daemon.say(&id, "FAKE:say on"),
         "SAID on (user turns seen: 2)"

@@ -1,14 +1,13 @@
 //! Tests with real processes, and tests of the repository itself.
 //!
-//! `launch`, `wake`, `inbox`, `idle_release`, `hold`, `keep`, `teardown`, `crash`, `recover`, `pipes`,
-//! `cgroup`, `config`, `status`, `cli`, `orphans`, `pi`, `relay`: one promise each, kept by the real daemon with
-//! fake agents.
-//! `kit`: the test kit itself. `real_wire`: the real agents over plain pipes, which keeps the fake
-//! agent and the golden transcripts honest. `tidy`: crate edges, files, and what the documents
-//! claim. `real_claude`, `real_pi`: Drowse with the real agents, by its command line. Modules
-//! whose names begin with `real_` need agents that are downloaded.
+//! Most modules are one promise each, kept by the real daemon with fake agents. `process` has none:
+//! keepers and trees alone. `kit`: the test kit itself. `tidy`: crate edges, files, and what the
+//! documents claim. Modules whose names begin with `real_` need programs that are downloaded:
+//! agents, spoken to through Drowse, through a relay alone, or over plain pipes (`real_wire`, which
+//! keeps the fake agent and the golden transcripts honest), and Schemathesis.
 
 mod apart;
+mod attach;
 mod cgroup;
 mod cli;
 mod config;
@@ -16,6 +15,7 @@ mod crash;
 mod crowd;
 mod daemon_crash;
 mod extension;
+mod fates;
 mod hold;
 mod idle_release;
 mod inbox;
@@ -27,16 +27,24 @@ mod pi;
 mod pipes;
 mod process;
 mod real;
+mod real_acp;
+mod real_acp_relay;
 mod real_claude;
+mod real_codex;
+mod real_codex_relay;
+mod real_mcp;
+mod real_openapi;
 mod real_pi;
 mod real_wire;
 mod reasons;
 mod recover;
 mod relay;
+mod restart;
 mod rounds;
 mod status;
 mod strangers;
 mod takeover;
 mod teardown;
 mod tidy;
+mod wait;
 mod wake;

@@ -108,7 +108,10 @@ fn three_releases_pass_unnoticed() {
     let ended = |event: &SessionEvent| matches!(event, SessionEvent::HostEnded { .. });
     assert_eq!(daemon.count(&id, ended), 1);
     // From now on it is anybody's.
-    assert_eq!(daemon.say(&id, "FAKE:say mine"), "SAID mine (user turns seen: 5)");
+    assert_eq!(
+        daemon.say(&id, "FAKE:say mine"),
+        "SAID mine (user turns seen: 5)"
+    );
 }
 
 /// The same with Pi, in both of its dialects; the observer's own questions stay between it and Pi.
@@ -168,9 +171,15 @@ fn lines_that_come_while_asleep_wait_in_order() {
     }
     let said: Vec<String> = (0..3).map(|_| answer(&mut host)).collect();
     let turns = |word: &str| said.iter().filter(|said| said.contains(word)).count();
-    assert_eq!(["a", "b", "c"].map(|word| turns(&format!("SAID {word} "))), [1, 1, 1]);
+    assert_eq!(
+        ["a", "b", "c"].map(|word| turns(&format!("SAID {word} "))),
+        [1, 1, 1]
+    );
     let texts = daemon.fake().turns();
-    assert_eq!(texts, ["first", "a", "b", "c"].map(|word| format!("FAKE:say {word}")));
+    assert_eq!(
+        texts,
+        ["first", "a", "b", "c"].map(|word| format!("FAKE:say {word}"))
+    );
     host.close();
     host.wait_code(0);
 }
@@ -231,7 +240,10 @@ fn nothing_is_lost_or_doubled_when_the_daemon_is_killed() {
         daemon.restart();
     }
     host.wait_bytes(expected.len());
-    assert!(host.heard() == expected.as_bytes(), "something is missing or doubled");
+    assert!(
+        host.heard() == expected.as_bytes(),
+        "something is missing or doubled"
+    );
     host.write(b"and on\n");
     host.wait_bytes(expected.len() + 7);
     host.close();
@@ -262,7 +274,10 @@ fn nothing_a_host_says_is_lost_or_doubled() {
     }
     let stdin = writer.join().expect("it only writes");
     host.wait_bytes(6 + expected.len());
-    assert!(host.heard()[6..] == *expected.as_bytes(), "something is missing or doubled");
+    assert!(
+        host.heard()[6..] == *expected.as_bytes(),
+        "something is missing or doubled"
+    );
     drop(stdin);
     host.wait_code(0);
 }
@@ -275,7 +290,10 @@ fn a_restart_passes_unnoticed() {
     initialize(&mut host);
     turn(&mut host, "FAKE:say one");
     let gate = daemon.path("gate");
-    prompt(&mut host, &format!("FAKE:wait {}\nFAKE:say two", gate.display()));
+    prompt(
+        &mut host,
+        &format!("FAKE:wait {}\nFAKE:say two", gate.display()),
+    );
     daemon.fake().wait_events("turn", 2);
     let restarted = daemon.run(&["restart"]);
     assert!(restarted.status.success(), "{restarted:?}");
@@ -286,7 +304,10 @@ fn a_restart_passes_unnoticed() {
     daemon.wait_state(&id, SessionState::Released);
     let restarted = daemon.run(&["restart"]);
     assert!(restarted.status.success(), "{restarted:?}");
-    assert_eq!(turn(&mut host, "FAKE:say three"), "SAID three (user turns seen: 3)");
+    assert_eq!(
+        turn(&mut host, "FAKE:say three"),
+        "SAID three (user turns seen: 3)"
+    );
     daemon.fake().assert_never_two();
     assert_clean(&host);
     host.close();
@@ -301,7 +322,10 @@ fn a_turn_outlives_the_daemon() {
     initialize(&mut host);
     turn(&mut host, "FAKE:say one");
     let gate = daemon.path("gate");
-    prompt(&mut host, &format!("FAKE:wait {}\nFAKE:say two", gate.display()));
+    prompt(
+        &mut host,
+        &format!("FAKE:wait {}\nFAKE:say two", gate.display()),
+    );
     daemon.fake().wait_events("turn", 2);
     daemon.kill9();
     std::fs::write(&gate, "").expect("the folder is ours");
@@ -309,7 +333,10 @@ fn a_turn_outlives_the_daemon() {
     assert_eq!(answer(&mut host), "SAID two (user turns seen: 2)");
     let id = session(&daemon);
     daemon.wait_state(&id, SessionState::Released);
-    assert_eq!(turn(&mut host, "FAKE:say three"), "SAID three (user turns seen: 3)");
+    assert_eq!(
+        turn(&mut host, "FAKE:say three"),
+        "SAID three (user turns seen: 3)"
+    );
     daemon.fake().assert_never_two();
     assert_clean(&host);
     host.close();
@@ -322,7 +349,10 @@ fn two_hosts_at_once_start_one_daemon() {
     let daemon = daemon!("relay-two").ready();
     let mut hosts = [(); 2].map(|()| host(&daemon, Dialect::Claude, &[]));
     for host in &mut hosts {
-        assert_eq!(turn(host, "FAKE:say hello"), "SAID hello (user turns seen: 1)");
+        assert_eq!(
+            turn(host, "FAKE:say hello"),
+            "SAID hello (user turns seen: 1)"
+        );
     }
     assert_eq!(sessions(&daemon).len(), 2);
     for host in &mut hosts {
@@ -348,5 +378,8 @@ fn a_host_that_is_gone_without_a_word_is_waited_for() {
     assert_eq!(daemon.report(&id).state, SessionState::Resting);
     let report = daemon.wait_state(&id, SessionState::Released);
     assert_eq!(report.end.map(|end| end.reason), Some(Reason::Detached));
-    assert_eq!(daemon.say(&id, "FAKE:say mine"), "SAID mine (user turns seen: 2)");
+    assert_eq!(
+        daemon.say(&id, "FAKE:say mine"),
+        "SAID mine (user turns seen: 2)"
+    );
 }

@@ -107,6 +107,35 @@ fn an_agent_that_ended_meanwhile_is_interrupted_with_its_status() {
     daemon.fake().assert_never_two();
 }
 
+/// Behaviour 102, D41: neither a restart nor a death begins the hard limit anew, and its warning,
+/// which comes at half of such a short one, comes once.
+#[test]
+fn the_hard_limit_outlives_the_daemon() {
+    let mut daemon = daemon!("hard")
+        .limit("start_limit", "1s")
+        .limit("hard_limit", "6s")
+        .start();
+    let id = daemon.open("fake");
+    daemon.say(&id, "FAKE:say one");
+    daemon.post(&id, &until_gate(&daemon));
+    let warned = |event: &SessionEvent| matches!(event, SessionEvent::LimitWarned { .. });
+    daemon.wait_event(&id, "a warning", 1, warned);
+    assert!(daemon.run(&["restart"]).status.success());
+    daemon.kill9();
+    daemon.restart();
+    assert_eq!(daemon.report(&id).state, SessionState::Working);
+    let report = daemon.wait_state(&id, SessionState::Released);
+    assert_eq!(report.end.map(|end| end.reason), Some(Reason::HardLimit));
+    let ending = |event: &SessionEvent| matches!(event, SessionEvent::Ending { .. });
+    let warned_at = daemon.time_of(&id, "warned", warned);
+    let after = daemon.time_of(&id, "ending", ending) - warned_at;
+    assert!(
+        (2_900..4_500).contains(&after),
+        "{after} ms after the warning"
+    );
+    assert_eq!(daemon.count(&id, warned), 1);
+}
+
 /// D45: without a new daemon the keepers end everything once `orphan_grace` is over, and not
 /// before.
 #[test]

@@ -136,8 +136,8 @@ impl World {
                 self.say(owner, AgentStatus::Ready);
                 let conversation = Conversation {
                     native_id: owner.0.to_string(),
-                    path: None,
                     resumable: true,
+                    ..Conversation::default()
                 };
                 self.say(owner, AgentStatus::Conversation(conversation));
                 self.report_tasks(owner, false);

@@ -7,7 +7,8 @@
 //! makes it loud, or fatal where `DROWSE_REQUIRE_REAL_AGENTS=1`.
 //! Claude Code is proprietary: it is installed for the test that runs here and never passed on.
 
-mod install;
+mod acp;
+pub(crate) mod install;
 
 use std::fmt;
 use std::fs;
@@ -21,11 +22,21 @@ use crate::mock_model::MockModel;
 use crate::wait::say_aloud;
 use install::Package;
 
+pub use acp::all_wanted;
+
 const CLAUDE: Package = Package {
     name: "claude",
     npm: "@anthropic-ai/claude-code-linux-x64",
     version: "2.1.332",
     entry: "node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+};
+
+/// The ELF alone, without the Node script that starts it.
+const CODEX: Package = Package {
+    name: "codex",
+    npm: "@openai/codex",
+    version: "0.171.0-linux-x64",
+    entry: "node_modules/@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex",
 };
 
 const PI: Package = Package {
@@ -61,8 +72,40 @@ impl std::error::Error for Missing {}
 pub enum Make {
     /// Claude Code.
     Claude,
+    /// Codex.
+    Codex,
     /// Pi.
     Pi,
+    /// Gemini CLI.
+    Gemini,
+    /// opencode.
+    OpenCode,
+    /// Qwen Code.
+    Qwen,
+    /// Claude Code behind the Agent Client Protocol.
+    ClaudeAgentAcp,
+    /// Codex behind the Agent Client Protocol.
+    CodexAcp,
+    /// An MCP server of ours.
+    McpServer,
+}
+
+impl Make {
+    /// The name that Drowse knows it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Pi => "pi",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
+            Self::Qwen => "qwen",
+            Self::ClaudeAgentAcp => "claude-agent-acp",
+            Self::CodexAcp => "codex-acp",
+            Self::McpServer => "stubborn",
+        }
+    }
 }
 
 /// A real agent ready to be started, any number of times, on one home.
@@ -124,6 +167,70 @@ impl RealAgent {
         Ok(agent)
     }
 
+    /// An MCP server that goes on after its stdin ended, configured as one that keeps nothing, or
+    /// not. Its tool `where` tells its pid.
+    ///
+    /// # Errors
+    /// [`Missing`] when there is no Node to run it.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn mcp_server(stateless: bool) -> Result<Self, Missing> {
+        let node = install::on_path("node")?;
+        let mut agent = Self::new(Make::McpServer, vec![text(&node)]);
+        let script = agent.home().join("mcp_server.js");
+        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
+        agent.program.push(text(&script));
+        agent.set("MCP_LOG", &text(&agent.mcp_log()));
+        agent.set("DROWSE_AGENTS__STUBBORN__PROTOCOL", "mcp");
+        agent.set("DROWSE_AGENTS__STUBBORN__STATELESS", &stateless.to_string());
+        Ok(agent)
+    }
+
+    /// Codex, talking to `model`, with an MCP server (`mcp__stubborn/where`) that goes on after its
+    /// stdin has ended; it may do as it likes.
+    ///
+    /// # Errors
+    /// [`Missing`] when it cannot be installed here.
+    ///
+    /// # Panics
+    /// When no temporary folder can be written.
+    pub fn codex(model: &MockModel) -> Result<Self, Missing> {
+        let program = CODEX.install()?;
+        let mut agent = Self::new(Make::Codex, vec![text(&program)]);
+        agent.set("MOCK_KEY", "dummy");
+        let script = agent.home().join("mcp_server.js");
+        fs::write(&script, MCP_SERVER).expect("the temporary folder can be written");
+        let url = format!("{}/v1", model.base_url());
+        let log = agent.mcp_log();
+        // Quoted by Rust, which for these names is what TOML wants.
+        let config = format!(
+            r#"model = "mock-model"
+model_provider = "mock"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.mock]
+name = "mock"
+base_url = {url:?}
+wire_api = "responses"
+env_key = "MOCK_KEY"
+request_max_retries = 0
+stream_max_retries = 0
+[mcp_servers.stubborn]
+command = "node"
+args = [{script:?}]
+env = {{ MCP_LOG = {log:?} }}
+"#
+        );
+        let folder = agent.home().join(".codex");
+        fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        fs::write(folder.join("config.toml"), config).expect("the temporary folder can be written");
+        Ok(agent)
+    }
+
     fn new(make: Make, program: Vec<String>) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("drowse-agent-")
@@ -177,7 +284,11 @@ impl RealAgent {
                 "--permission-prompt-tool",
                 "stdio",
             ],
+            Make::Codex => &["app-server"],
             Make::Pi => &["--mode", "rpc"],
+            Make::Gemini | Make::Qwen => &["--acp"],
+            Make::OpenCode => &["acp"],
+            Make::ClaudeAgentAcp | Make::CodexAcp | Make::McpServer => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }
@@ -193,6 +304,8 @@ impl RealAgent {
                 "--permission-mode",
                 "bypassPermissions",
             ],
+            // Its settings say so.
+            Make::Codex => &[],
             Make::Pi => &[
                 "--provider",
                 "mock",
@@ -201,6 +314,9 @@ impl RealAgent {
                 "-e",
                 &extension,
             ],
+            Make::Gemini => &["--skip-trust"],
+            Make::Qwen => &["--auth-type", "openai"],
+            Make::OpenCode | Make::ClaudeAgentAcp | Make::CodexAcp | Make::McpServer => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }

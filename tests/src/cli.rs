@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::agents::{Make, RealAgent};
+use crate::agents::RealAgent;
 use crate::piped::PipedAgent;
 use crate::process::{ProcIdentity, TreeGuard, descendants};
 use crate::wait::{say, wait_until};
@@ -63,10 +63,7 @@ impl Cli {
             .prefix("drowse-cli-")
             .tempdir()
             .expect("the temporary folder can be written");
-        let name = match agent.make() {
-            Make::Claude => "claude",
-            Make::Pi => "pi",
-        };
+        let name = agent.make().name();
         let command = json!(agent.program());
         let config = format!("[session]\n{session}\n\n[agents.{name}]\ncommand = {command}\n");
         fs::write(folder.path().join("config.toml"), config).expect("the folder is ours");

@@ -7,6 +7,7 @@
 //! daemon's log, its sessions and its processes.
 
 mod ask;
+mod end;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,19 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use drowse_client::{Client, ListQuery};
+use drowse_client::Client;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::fake::{Dialect, FakeAgent, HOME};
-use crate::process::{ProcIdentity, ProcStat, TreeGuard, children, descendants, with_env_among};
-use crate::wait::{CEILING, comes_true, say, wait_until};
+use crate::process::{ProcIdentity, TreeGuard, children};
+use crate::wait::{CEILING, wait_until};
 
-/// 100 lines of the daemon's log are shown when a test fails, the last ones.
-const LOG_LINES_SHOWN: usize = 100;
-/// 30 events of each session are shown when a test fails, the newest.
-const EVENTS_SHOWN: usize = 30;
 /// 30 s: one message's life in the slowest test, several starts with pauses between them included.
 pub const MESSAGE_CEILING: Duration = Duration::from_secs(30);
 /// A daemon's end: its longest teardown in a test and some spare time.
@@ -428,97 +425,5 @@ impl TestDaemon {
     /// Sends SIGHUP.
     pub fn hang_up(&self) {
         self.identity().signal(Signal::SIGHUP);
-    }
-
-    /// Ends our daemon, and one that a verb started: that one is known by the lock it holds.
-    fn end_daemons(&mut self) {
-        let mut daemons: Vec<ProcIdentity> = Vec::new();
-        let pid = self
-            .child
-            .as_ref()
-            .and_then(|child| i32::try_from(child.id()).ok());
-        daemons.extend(pid.and_then(ProcIdentity::of));
-        let lock = fs::read_to_string(self.state_dir().join("lock")).unwrap_or_default();
-        let holder = lock
-            .strip_prefix("pid ")
-            .and_then(|rest| rest.split(',').next());
-        let holder = holder.and_then(|pid| pid.parse().ok());
-        let marked = self.guard.alive();
-        daemons.extend(
-            marked
-                .into_iter()
-                .filter(|process| Some(process.pid) == holder),
-        );
-        daemons
-            .iter()
-            .for_each(|daemon| daemon.signal(Signal::SIGTERM));
-        let ended = comes_true(END_CEILING, || !daemons.iter().any(ProcIdentity::is_alive));
-        if let Some(mut child) = self.child.take() {
-            drop(child.kill());
-            drop(child.wait());
-        }
-        if !ended {
-            say("the daemon did not end when it was told to");
-            daemons
-                .iter()
-                .for_each(|daemon| daemon.signal(Signal::SIGKILL));
-        }
-    }
-
-    fn dump(&self) {
-        let log = self.log_text();
-        let lines: Vec<&str> = log.lines().collect();
-        let shown = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
-        say(&format!("the daemon's log:\n{shown}"));
-        let query = ListQuery::default();
-        let page = self.ask(async |client| client.sessions(&query).await);
-        for report in page.map(|page| page.sessions).unwrap_or_default() {
-            say(&format!("session {report:?}"));
-            let id = report.id.to_string();
-            let events = self.ask(async |client| client.log(&id, EVENTS_SHOWN).await);
-            for event in events.unwrap_or_default() {
-                say(&format!("  {} {:?}", event.seq, event.what));
-            }
-        }
-        say("the agents' log:");
-        let entries = self.fake().log();
-        for entry in &entries[entries.len().saturating_sub(EVENTS_SHOWN)..] {
-            say(&format!("  {entry}"));
-        }
-        let daemon = self
-            .child
-            .as_ref()
-            .and_then(|child| i32::try_from(child.id()).ok());
-        let below = daemon.map(descendants).unwrap_or_default();
-        say("processes below the daemon:");
-        for process in below {
-            let parent = ProcStat::read(process.pid).map_or(0, |stat| stat.parent);
-            say(&format!("  {} below {parent}", process.describe()));
-        }
-    }
-}
-
-impl Drop for TestDaemon {
-    fn drop(&mut self) {
-        let failing = std::thread::panicking();
-        if failing {
-            self.dump();
-        }
-        self.end_daemons();
-        let opened = self.opened.take();
-        let left = || with_env_among(SESSION_VARIABLE, &opened);
-        if comes_true(END_CEILING, || left().is_empty()) {
-            return;
-        }
-        let left = left();
-        let text: Vec<String> = left.iter().map(ProcIdentity::describe).collect();
-        left.iter()
-            .for_each(|process| process.signal(Signal::SIGKILL));
-        let text = format!("sessions left processes behind:\n  {}", text.join("\n  "));
-        if failing {
-            say(&text);
-        } else {
-            panic!("{text}");
-        }
     }
 }

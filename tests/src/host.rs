@@ -58,7 +58,9 @@ impl Host {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program was built with the tests");
+        let mut child = command
+            .spawn()
+            .expect("the program was built with the tests");
         let pid = i32::try_from(child.id()).expect("a pid fits into i32");
         let identity = ProcIdentity::of(pid).expect("a child that is not collected has an entry");
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -146,16 +148,21 @@ impl Host {
     /// Waits until this much was heard.
     #[track_caller]
     pub fn wait_bytes(&self, count: usize) {
-        wait_until(&format!("{count} bytes of the agent's"), HOST_CEILING, || {
-            (self.heard_bytes() >= count).then_some(())
-        });
+        wait_until(
+            &format!("{count} bytes of the agent's"),
+            HOST_CEILING,
+            || (self.heard_bytes() >= count).then_some(()),
+        );
     }
 
     /// All whole lines heard so far.
     #[must_use]
     pub fn lines(&self) -> Vec<Value> {
         let heard = lock(&self.heard);
-        let end = heard.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let end = heard
+            .iter()
+            .rposition(|&b| b == b'\n')
+            .map_or(0, |at| at + 1);
         heard[..end]
             .split(|&byte| byte == b'\n')
             .filter_map(|line| serde_json::from_slice(line).ok())
@@ -201,7 +208,12 @@ impl Host {
     pub fn wait_code(&mut self, code: i32) {
         let status = self.wait_exit();
         let signal = status.signal();
-        assert_eq!(status.code(), Some(code), "{signal:?}, {}", self.complaints());
+        assert_eq!(
+            status.code(),
+            Some(code),
+            "{signal:?}, {}",
+            self.complaints()
+        );
     }
 }
 

@@ -11,6 +11,8 @@
 //! - [`mock_model`]: a model server scripted by the text of the conversation.
 //! - [`cli`]: a running Drowse, driven by its command line as a user would.
 //! - [`mod@daemon`]: the real daemon with fake agents, asked through its client.
+//! - [`schemathesis`]: holds an API against its document.
+//! - [`terminal`]: a program at a terminal, and what is typed there.
 //! - [`agents`]: the real agents, installed on first use and pointed at the mock model.
 //!
 //! Invariant: whatever a test starts through this kit is gone when its guards are dropped.
@@ -27,6 +29,8 @@ pub mod mock_model;
 pub mod piped;
 pub mod process;
 pub mod rng;
+pub mod schemathesis;
+pub mod terminal;
 pub mod wait;
 
 pub use agents::RealAgent;
@@ -36,4 +40,5 @@ pub use fake::FakeAgent;
 pub use mock_model::MockModel;
 pub use piped::PipedAgent;
 pub use process::{ProcIdentity, TreeGuard};
+pub use terminal::Terminal;
 pub use wait::{CEILING, scaled, wait_until};

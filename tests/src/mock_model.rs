@@ -1,15 +1,18 @@
 //! A model server for tests, scripted by the text of the conversation.
 //!
-//! Speaks the Anthropic Messages API and OpenAI Chat Completions; another API is one more module
-//! beside `anthropic` and one more line in `route`. What it answers is decided by the newest
+//! Speaks the Anthropic Messages API, OpenAI's Chat Completions and Responses, and the Gemini API;
+//! another one is one more module beside `anthropic` and one more line in `route`. What it answers
+//! is decided by the newest
 //! `MOCK:` directive a user wrote (`script`), so a test scripts a real agent by what it sends it.
 //! Fed by: agents over HTTP on loopback. Invariant: every request is in the log before it is
 //! answered; on drop all threads are joined and the port is free.
 
 mod anthropic;
 mod conversation;
+mod gemini;
 mod http;
 mod openai_chat;
+mod openai_responses;
 mod script;
 
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -242,6 +245,10 @@ fn route(request: &Request, exchange: Exchange<'_>, shared: &Shared) -> std::io:
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let items = if path.starts_with("/v1/messages") {
         anthropic::items(&body)
+    } else if gemini::is_path(path) {
+        gemini::items(&body)
+    } else if path == "/v1/responses" {
+        openai_responses::items(&body)
     } else {
         openai_chat::items(&body)
     };
@@ -263,6 +270,8 @@ fn route(request: &Request, exchange: Exchange<'_>, shared: &Shared) -> std::io:
         ("POST", "/v1/messages/count_tokens") => reply.json(200, &json!({ "input_tokens": 10 })),
         ("POST", "/v1/messages") => anthropic::answer(reply),
         ("POST", "/v1/chat/completions") => openai_chat::answer(reply),
+        ("POST", path) if gemini::is_path(path) => gemini::answer(reply, path),
+        ("POST", "/v1/responses") => openai_responses::answer(reply),
         ("GET", "/v1/models") => {
             let model = json!({ "id": "mock-model", "object": "model" });
             reply.json(200, &json!({ "object": "list", "data": [model] }))

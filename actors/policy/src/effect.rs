@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, Adopted, Answer, ChildExited, Conversation, HostChanged, HostEnd, Delivered, IdleTick, Incarnation, Kept,
-    KeptEnded, LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order,
-    Progress, ReapReport, ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, Suspend,
-    TaskRoster, TreeEmptied,
+    Activity, Adopted, Answer, ChildExited, Conversation, Delivered, HostChanged, HostEnd,
+    IdleTick, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, Limits, MessageId,
+    MessageQueued, MessageState, Order, Progress, ReapReport, ReapRequest, Refusal, SessionEvent,
+    StartGranted, StatusChanged, Suspend, TaskRoster, TreeEmptied,
 };
 
 /// Everything a session can be told.

@@ -12,7 +12,7 @@
 //! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
 //! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
 //! session without one in `resting.rs`, what a live agent says besides in `live.rs`, a session
-//! without a process in `asleep.rs`, whose agent a host has in `host.rs`, what people ask for in `orders.rs`, what is written down in
+//! without a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, whose agent a host has in `host.rs`, what people ask for in `orders.rs`, what is written down in
 //! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
@@ -22,9 +22,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
-    ActivityKind, Conversation, EndReport, HoldId, Hosted, Incarnation, Limits, MessageId, MessageState,
-    MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId, SessionState,
-    WallTime,
+    ActivityKind, Conversation, EndReport, HoldId, Hosted, Incarnation, Lease, Limits, MessageId,
+    MessageState, MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId,
+    SessionState, WallTime,
 };
 
 use crate::effect::{BackendOrder, Effect, Input};
@@ -44,6 +44,7 @@ mod report;
 mod resting;
 mod starting;
 mod turn;
+mod young;
 
 #[cfg(test)]
 mod tests;
@@ -56,6 +57,7 @@ pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, ROSTER_TASKS_MAX, SCHEDUL
 pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
 pub use report::Times;
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
+pub use young::SETTLING_MAX;
 
 use ending::Ending;
 use host::Host;
@@ -72,15 +74,6 @@ pub struct AgentTraits {
     pub can_resume: bool,
     /// The agent reports its background tasks.
     pub reports_tasks: bool,
-}
-
-/// A lease somebody took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Lease {
-    why: String,
-    owner: String,
-    since: MonoTime,
-    until: MonoTime,
 }
 
 /// What a session is besides its phase.
@@ -117,7 +110,8 @@ struct Common {
     active: MonoTime,
     /// When the last step was taken: a daemon that is late since then did not run.
     stepped: MonoTime,
-    /// The wall clock as records show it.
+    /// The wall clock as records show it. It decides nothing but how long a young conversation is
+    /// left alone: agents that want that go by the same clock.
     wall: WallTime,
 }
 
@@ -264,7 +258,7 @@ impl Session {
         }
     }
 
-    /// The session with the wall clock as the records of its next step show it. It decides nothing.
+    /// The session with the wall clock as the records of its next step show it.
     #[must_use]
     pub fn at(mut self, wall: WallTime) -> Self {
         self.common.wall = wall;

@@ -62,7 +62,9 @@ fn status_in_words(status: &AgentStatus) -> String {
         AgentStatus::Scheduled { id, .. } => format!("scheduled({id})"),
         AgentStatus::Unscheduled { id } => format!("unscheduled({id})"),
         AgentStatus::Conversation(_) => "conversation".to_owned(),
+        AgentStatus::Young { .. } => "young".to_owned(),
         AgentStatus::CannotResume { .. } => "cannot-resume".to_owned(),
+        AgentStatus::CannotStart { .. } => "cannot-start".to_owned(),
         AgentStatus::Notice { .. } => "notice".to_owned(),
     }
 }

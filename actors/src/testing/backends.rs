@@ -12,8 +12,8 @@ use std::sync::Arc;
 use actix::Recipient;
 use drowse_messages::{
     Activity, ActivityKind, Adopted, AgentStatus, BootedIdentity, Conversation, Delivered,
-    DeliveryResult, ExitStatus, HostChanged, HostEnd, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId,
-    ProcIdentity, Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
+    DeliveryResult, ExitStatus, HostChanged, HostEnd, Incarnation, Kept, KeptEnded, LaunchFailed,
+    Launched, MessageId, ProcIdentity, Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
 
@@ -222,8 +222,8 @@ fn output(incarnation: Incarnation, text: &str) -> Input {
 fn end_of_turn(agent: &Agent, session: SessionId, text: &str) -> Vec<Input> {
     let conversation = Conversation {
         native_id: format!("native-{session}"),
-        path: None,
         resumable: true,
+        ..Conversation::default()
     };
     let ended = TurnEnded {
         outcome: TurnOutcome::Completed,
@@ -339,6 +339,7 @@ impl Backends for FakeBackends {
             Adopted {
                 incarnation: left.incarnation,
                 running: left.running,
+                ages: None,
                 in_flight: got.first().copied(),
                 unknown,
                 tasks: None,

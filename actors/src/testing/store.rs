@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{
-    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, SavedMessage, SavedSession,
-    SendMessage, SessionId, SessionState,
+    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, SavedMessage,
+    SavedSession, SendMessage, SessionId, SessionState,
 };
 
 use drowse_policy::session::may_be_adopted;

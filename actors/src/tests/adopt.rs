@@ -4,7 +4,7 @@
 use drowse_messages::{MessageState, Order, Refusal, SessionEvent, SessionState};
 use tokio::time::timeout;
 
-use super::{MINUTE, SECOND, World, on_paused_time, settle, stop, wake};
+use super::{HOUR, MINUTE, SECOND, World, on_paused_time, pass, settle, stop, wake};
 use crate::testing::{message, open};
 use drowse_messages::StopHow;
 
@@ -32,6 +32,33 @@ fn live_backends_are_taken_over() {
         world.until(resting, SessionState::Released).await;
         assert_eq!(world.launches(), launches);
         assert_eq!(world.fakes.journal.count("trees: end_leftover"), 0);
+    });
+}
+
+/// A lease holds on under the next daemon, and is nobody's who takes one there.
+#[test]
+fn leases_are_taken_over_and_none_is_mistaken_for_another() {
+    on_paused_time(async {
+        let mut world = World::new();
+        let id = world.rested(1).await;
+        let ttl = 10 * HOUR;
+        let first = world.daemon.hold(id, "ci", "first", ttl).await.unwrap();
+        let kept = first.id();
+        settle().await;
+        // Nobody drops anything in a daemon that is killed.
+        std::mem::forget(first);
+        world.daemon = world.fakes.serve_next().await;
+        let second = world.daemon.hold(id, "ci", "second", ttl).await.unwrap();
+        assert_ne!(second.id(), kept);
+        drop(second);
+        settle().await;
+        let holds = world.report(id).await.awake.unwrap().holds;
+        let held: Vec<_> = holds.iter().map(|hold| (hold.id, &*hold.why)).collect();
+        assert_eq!(held, [(Some(kept), "first")]);
+        pass(9 * HOUR).await;
+        assert_eq!(world.report(id).await.state, SessionState::Resting);
+        pass(2 * HOUR).await;
+        assert_eq!(world.report(id).await.state, SessionState::Released);
     });
 }
 

@@ -62,7 +62,10 @@ impl Lone {
         fakes.store.open(profile.clone()).await.unwrap();
         let saved = fakes.store.load(profile.id).await.unwrap();
         let (recipe, own) = (&profile.recipe, &profile.limits);
-        let traits = fakes.catalog.traits(&recipe.protocol).unwrap();
+        let traits = fakes
+            .catalog
+            .traits(&recipe.agent, &recipe.protocol)
+            .unwrap();
         let limits = fakes.catalog.limits(&recipe.agent, &recipe.cwd, own);
         let restored = Session::restore(&saved, traits, limits, MonoTime::default());
         let (profile, times) = (Rc::new(profile), Times::default());

@@ -45,6 +45,16 @@ impl Opt {
         self.names.contains(&name)
     }
 
+    /// Its value in `argv`, the last one given.
+    pub(super) fn value_in(&self, argv: &[String]) -> Option<String> {
+        let argv = &argv[..end(argv)];
+        let at = argv.iter().rposition(|word| self.is(word))?;
+        match argv[at].split_once('=') {
+            Some((_, value)) => Some(value.to_owned()),
+            None => argv.get(at + 1).cloned(),
+        }
+    }
+
     /// Words this option takes up, beginning with itself.
     fn len(&self, words: &[String]) -> usize {
         let inline = words[0].contains('=');
@@ -121,6 +131,13 @@ mod tests {
         assert_eq!(without(&words("a -- -r x"), &both), words("a -- -r x"));
         assert!(has(&words("a --resume=x"), &resume));
         assert!(!has(&words("a -- --resume"), &resume));
+        assert_eq!(
+            id.value_in(&words("a --session-id x --session-id=y"))
+                .as_deref(),
+            Some("y")
+        );
+        assert_eq!(id.value_in(&words("a --session-id")), None);
+        assert_eq!(id.value_in(&words("a -- --session-id x")), None);
     }
 
     /// Row 69: what is added is an option, not a word for the model.

@@ -45,10 +45,10 @@ mod tests {
     use drowse_messages::{TurnEnded, WallTime};
 
     use super::super::golden::{Recorded, transcripts};
-    use super::super::{Adapter, Claude, Direction, Observer, Pi, Raw};
+    use super::super::{Acp, Adapter, Claude, Codex, Direction, Mcp, Observer, Pi, Raw};
     use super::*;
 
-    const ADAPTERS: [&dyn Adapter; 2] = [&Claude, &Pi];
+    const ADAPTERS: [&dyn Adapter; 5] = [&Acp, &Claude, &Codex, &Mcp, &Pi];
 
     /// What changes a session, and what is shown of its answers; notices are counted anew.
     fn facts_of(observer: &mut dyn Observer, recorded: &Recorded) -> Vec<Fact> {
@@ -191,7 +191,7 @@ mod tests {
     /// D42: what is no checkpoint, or one of another form, is not adopted.
     #[test]
     fn garbage_is_not_adopted() {
-        let all: [&dyn Adapter; 3] = [&Claude, &Pi, &Raw];
+        let all: [&dyn Adapter; 6] = [&Acp, &Claude, &Codex, &Mcp, &Pi, &Raw];
         for adapter in all {
             for bytes in ["", "[]", "{}", "null", "[2,{}]", "[1,7]", "\u{fffd}"] {
                 let adopted = adapter.adopt(bytes.as_bytes(), WallTime(0));

@@ -119,7 +119,7 @@ pub(crate) fn agent_of(program: Option<&str>, argv: &[&str]) -> Option<&'static 
 fn base(path: &str) -> &str {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let name = path.rsplit('/').next().unwrap_or(path);
-    let suffixes = [".js", ".mjs", ".cjs", ".ts", ".py", ".sh"];
+    let suffixes = [".js", ".mjs", ".cjs", ".ts", ".py", ".sh", ".exe"];
     suffixes
         .iter()
         .find_map(|suffix| name.strip_suffix(suffix))
@@ -215,6 +215,41 @@ mod tests {
                 "claude-agent-acp",
             ),
             (NODE, &["node", "/usr/bin/codex-acp"], "codex-acp"),
+        ];
+        for (program, argv, agent) in cases {
+            assert_eq!(agent_of(program, argv), Some(agent), "{argv:?}");
+        }
+    }
+
+    /// Row 147: and as npm installs those that speak ACP.
+    #[test]
+    fn agents_of_npm_are_known_by_their_packages() {
+        let cases: [(Option<&str>, &[&str], &str); 3] = [
+            // npm puts the program of opencode there under this name, on Linux as well.
+            (
+                Some("/n/node_modules/opencode-ai/bin/opencode.exe"),
+                &["/n/node_modules/opencode-ai/bin/opencode.exe", "acp"],
+                "opencode",
+            ),
+            (
+                NODE,
+                &[
+                    "node",
+                    "/n/node_modules/@qwen-code/qwen-code/cli.js",
+                    "--acp",
+                ],
+                "qwen",
+            ),
+            (
+                NODE,
+                &[
+                    "node",
+                    "--max-old-space-size=12052",
+                    "/n/node_modules/@google/gemini-cli/bundle/gemini.js",
+                    "--acp",
+                ],
+                "gemini",
+            ),
         ];
         for (program, argv, agent) in cases {
             assert_eq!(agent_of(program, argv), Some(agent), "{argv:?}");

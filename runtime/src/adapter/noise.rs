@@ -6,9 +6,9 @@ use drowse_messages::AgentStatus;
 use proptest::prelude::*;
 
 use super::golden::transcripts;
-use super::{Adapter, Claude, Direction, Fact, Pi};
+use super::{Acp, Adapter, Claude, Codex, Direction, Fact, Mcp, Pi};
 
-const ADAPTERS: [&dyn Adapter; 2] = [&Claude, &Pi];
+const ADAPTERS: [&dyn Adapter; 5] = [&Acp, &Claude, &Codex, &Mcp, &Pi];
 
 const SHAPES: [&str; 8] = ["null", "7", "-1.5", "\"\"", "[]", "{}", "[[]]", "true"];
 
@@ -16,7 +16,11 @@ const SHAPES: [&str; 8] = ["null", "7", "-1.5", "\"\"", "[]", "{}", "[[]]", "tru
 fn is_verdict(fact: &Fact) -> bool {
     matches!(
         fact,
-        Fact::Status(AgentStatus::TurnEnded(_) | AgentStatus::CannotResume { .. })
+        Fact::Status(
+            AgentStatus::TurnEnded(_)
+                | AgentStatus::CannotResume { .. }
+                | AgentStatus::CannotStart { .. }
+        )
     )
 }
 

@@ -20,7 +20,8 @@ pub enum Pass {
     Instead(Vec<u8>),
     /// It ends here.
     Swallowed,
-    /// It ends here, and whoever wrote it is answered by this, with its line end.
+    /// It ends here, and whoever wrote it is answered by this, with its line ends; more than one
+    /// line if need be.
     Answered(Vec<u8>),
 }
 

@@ -181,7 +181,8 @@ impl Notices {
             .ok()
     }
 
-    fn unreadable(&mut self, seen: &mut Seen, line: &[u8], error: &dyn fmt::Display) {
+    /// Tells of a line that cannot be read, by its start.
+    pub(super) fn unreadable(&mut self, seen: &mut Seen, line: &[u8], error: &dyn fmt::Display) {
         let start = String::from_utf8_lossy(&line[..line.len().min(QUOTE_BYTES)]);
         self.tell(seen, &format!("unreadable line ({error}): {start}"));
     }

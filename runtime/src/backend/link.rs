@@ -42,8 +42,8 @@ mod relayed;
 mod retire;
 
 pub(super) use adopt::Taken;
-pub(super) use relayed::{Note, Parts, Relayed};
 use keep::Suspending;
+pub(super) use relayed::{Note, Parts, Relayed};
 
 /// 64 KiB: what a pipe holds, so one read can take all of it.
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -95,7 +95,8 @@ pub(super) async fn run(
             };
             ties.facts.do_send(Facts(vec![launched.into()]));
             let conversation = launch.conversation.as_ref();
-            let observer = prepared.adapter.observe(conversation, &prepared.fresh_id);
+            let (recipe, fresh_id) = (&launch.recipe, &prepared.fresh_id);
+            let observer = prepared.adapter.observe_in(recipe, conversation, fresh_id);
             let relayed = prepared.relayed(shared, &launch, agent).await;
             // Arguments and environment are kilobytes, and nobody needs them while the agent runs.
             drop((launch, prepared));
@@ -427,7 +428,10 @@ impl Link {
                 let seen = self.observer.observe(Direction::Out, bytes);
                 self.take(seen, None);
                 if let Some(relayed) = &mut self.relayed {
-                    relayed.judge(bytes);
+                    let answer = relayed.judge(bytes);
+                    if self.stdin.is_some() {
+                        self.outbox.push(answer.into_iter().collect(), None);
+                    }
                     self.note_relay_ready();
                 }
             }

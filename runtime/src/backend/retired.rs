@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::launch::{collect, socket_of};
 use crate::chain::chain;
+use crate::process::cgroup::place;
 use crate::process::control::ToKeeper;
 use crate::process::link::{KeeperEvent, KeeperLink, TakeOverError};
 
@@ -57,23 +58,26 @@ impl Retired {
         retiring: Retiring,
         facts: Recipient<Facts>,
     ) {
-        let (sender, dismissed) = oneshot::channel();
-        self.dismiss.borrow_mut().insert(whose, sender);
+        let mut dismissed = self.enlist(whose);
         let this = self.clone();
         actix_rt::spawn(async move {
             let watched = Watched {
                 keeper: Some(retiring.keeper),
                 ending: this.ending.clone(),
             };
-            let keeper = watched.until_over(whose.1, &facts, dismissed).await;
-            this.dismiss.borrow_mut().remove(&whose);
+            let keeper = watched.until_over(whose.1, &facts, &mut dismissed).await;
             if let Some(mut keeper) = keeper {
                 let identity = keeper.keeper();
                 if let Err(error) = keeper.send(ToKeeper::Leave).await {
                     tracing::debug!(error = chain(&error), "a retired keeper had left already");
                 }
                 drop(keeper);
-                collect(&shared, identity, retiring.cgroup);
+                collect(&shared, identity, retiring.cgroup.clone());
+            }
+            if facts.connected() {
+                this.clear_up(whose, dismissed, retiring.cgroup).await;
+            } else {
+                this.dismiss.borrow_mut().remove(&whose);
             }
         });
     }
@@ -97,10 +101,36 @@ impl Retired {
                 }
                 Err(why) => {
                     tracing::warn!(%session, "what it keeps is not taken over: {why}");
+                    let whose = (session, incarnation);
+                    let dismissed = this.enlist(whose);
                     facts.do_send(Facts(vec![KeptEnded { incarnation }.into()]));
+                    this.clear_up(whose, dismissed, kept.running.cgroup).await;
                 }
             }
         });
+    }
+
+    fn enlist(&self, whose: Whose) -> oneshot::Receiver<()> {
+        let (sender, dismissed) = oneshot::channel();
+        self.dismiss.borrow_mut().insert(whose, sender);
+        dismissed
+    }
+
+    /// A keeper that is gone cannot remove its cgroup: that is done once what it kept is ended,
+    /// which is when it would be dismissed.
+    async fn clear_up(
+        &self,
+        whose: Whose,
+        dismissed: oneshot::Receiver<()>,
+        cgroup: Option<PathBuf>,
+    ) {
+        let is_waited_for = self.dismiss.borrow().contains_key(&whose);
+        if let Some(path) = cgroup.filter(|_| is_waited_for)
+            && dismissed.await.is_ok()
+        {
+            place::remove(&path);
+        }
+        self.dismiss.borrow_mut().remove(&whose);
     }
 
     /// Passes an order on; false when it is not for a retired keeper.
@@ -150,13 +180,13 @@ impl Watched {
         mut self,
         incarnation: Incarnation,
         facts: &Recipient<Facts>,
-        mut dismissed: oneshot::Receiver<()>,
+        dismissed: &mut oneshot::Receiver<()>,
     ) -> Option<KeeperLink> {
         let mut told = false;
         while let Some(keeper) = &mut self.keeper {
             let event = tokio::select! {
                 event = keeper.next_message() => event,
-                _ = &mut dismissed => break,
+                _ = &mut *dismissed => break,
             };
             let is_gone = !matches!(event, Ok(Some(_)));
             if (is_gone || matches!(event, Ok(Some(KeeperEvent::Empty))))

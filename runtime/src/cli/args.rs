@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use drowse_messages::{Name, SessionState};
 
 /// What is printed below the list of verbs.
 const EXIT_CODES: &str = "\
 Exit codes: 0 ok, 1 error, 2 usage, 3 timeout, 4 no such session, 5 denied, 6 held, \
-7 cannot resume, 69 no daemon, 75 try again later, 77 auth, 78 configuration, 130 Ctrl-C.";
+7 cannot resume, 69 no daemon, 75 try again later, 77 auth, 78 configuration, 124 wait timed out, \
+130 Ctrl-C.";
 
 /// Keeps AI coding agents while they work, releases them when idle, wakes them at the next message.
 #[derive(Debug, Parser)]
@@ -86,6 +88,12 @@ pub(crate) enum AskedVerb {
     New(NewArgs),
     /// Send a message and print the answer as it comes
     Send(SendArgs),
+    /// Talk to a session, and see what it does; leaving it ends nothing
+    Attach {
+        /// Id, unique prefix or name
+        #[arg(value_name = "ID")]
+        id: String,
+    },
     /// List sessions
     Ps(PsArgs),
     /// Show all facts of a session
@@ -104,6 +112,8 @@ pub(crate) enum AskedVerb {
     Logs(LogsArgs),
     /// Show what happened, or what happens, to all sessions
     Events(EventsArgs),
+    /// Wait until a session is as wanted
+    Wait(WaitArgs),
     /// End processes and keep the sessions; the next message wakes them
     Release(SessionsArgs),
     /// Start processes without a message
@@ -240,6 +250,58 @@ pub(crate) struct EventsArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct WaitArgs {
+    /// Id, unique prefix or name
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// What for
+    #[arg(long = "for", value_name = "WHAT")]
+    pub(crate) awaited: Awaited,
+    /// How long at most: a duration (10m) [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What `wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Awaited {
+    /// Nothing runs, nothing waits and nothing holds it
+    Idle,
+    /// It was released
+    Released,
+    /// No turn runs, and no message waits for one
+    Turn,
+    /// The agent asks a person
+    Approval,
+    /// It has no process any more, for whatever reason
+    Ended,
+}
+
+impl Awaited {
+    /// As it is written on the command line.
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Released => "released",
+            Self::Turn => "turn",
+            Self::Approval => "approval",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// What a session is then.
+    pub(crate) const fn in_words(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Released => "released",
+            Self::Turn => "done with its turn",
+            Self::Approval => "in need of an answer",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct SessionsArgs {
     /// Ids, unique prefixes or names
     #[arg(value_name = "ID", required = true)]
@@ -364,6 +426,11 @@ mod tests {
             "drowse keep 2147483648",
             "drowse keep node",
             "drowse keep 4711 --listen 3000",
+            "drowse wait",
+            "drowse wait x",
+            "drowse wait x --for sleep",
+            "drowse wait x --for idle --timeout soon",
+            "drowse attach",
             "drowse keep --listen 0",
             "drowse keep --listen 65536",
             "drowse serve --listen 0.0.0.0:80",

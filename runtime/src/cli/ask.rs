@@ -11,6 +11,7 @@ use std::io::{self, BufRead};
 use drowse_client::Client;
 use drowse_messages::{Answer, Ask, AskKind, SessionEvent};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::chain::chain;
 use crate::cli::console::Console;
@@ -30,6 +31,11 @@ pub(crate) struct Asking {
     /// The first one is on the screen.
     pending: VecDeque<Ask>,
     lines: Option<mpsc::Receiver<String>>,
+    /// False when the lines are somebody else's to read, who gives the answers to
+    /// [`Asking::answer`].
+    reads: bool,
+    /// Since when the first one has been there.
+    shown: Instant,
 }
 
 impl Asking {
@@ -39,7 +45,38 @@ impl Asking {
             can_ask,
             pending: VecDeque::new(),
             lines: None,
+            reads: true,
+            shown: Instant::now(),
         }
+    }
+
+    /// The same, for lines that the caller reads.
+    pub(crate) fn of_lines_read_elsewhere(session: &str, can_ask: bool) -> Self {
+        Self {
+            reads: false,
+            ..Self::new(session, can_ask)
+        }
+    }
+
+    /// True while a question is on the screen.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.can_ask && !self.pending.is_empty()
+    }
+
+    /// True when a line that was read at that moment answers the question on the screen.
+    pub(crate) fn is_answered_by_line_of(&self, at: Instant) -> bool {
+        self.is_asking() && at > self.shown
+    }
+
+    /// Makes the questions those that are asked now; for when events were lost.
+    pub(crate) fn correct(&mut self, asks: &[Ask], console: &mut Console<'_>) -> io::Result<()> {
+        let first = self.pending.front().map(|ask| ask.id.clone());
+        self.pending
+            .retain(|known| asks.iter().any(|ask| ask.id == known.id));
+        if first.is_some() && self.pending.front().map(|ask| &ask.id) != first.as_ref() {
+            self.show(console)?;
+        }
+        asks.iter().try_for_each(|ask| self.asked(ask, console))
     }
 
     /// Takes notice of questions and of their ends.
@@ -127,6 +164,7 @@ impl Asking {
             .chars()
             .take(DETAIL_CHARS_MAX)
             .collect();
+        self.shown = Instant::now();
         console.tell(&format!("the agent asks: {title}"))?;
         if !detail.is_empty() && detail != title {
             console.tell(&detail)?;
@@ -147,6 +185,9 @@ impl Asking {
 
     /// Begins to read lines, or drops those that came before this question was shown.
     fn listen(&mut self) {
+        if !self.reads {
+            return;
+        }
         if let Some(lines) = &mut self.lines {
             while lines.try_recv().is_ok() {}
             return;

@@ -148,7 +148,8 @@ async fn one(client: &Client, order: Order, id: &str, wait: bool) -> Result<Outc
     .await
 }
 
-async fn give(client: &Client, order: Order, session: &str) -> Result<(), Failure> {
+/// Gives an order, and says what stands in its way.
+pub(crate) async fn give(client: &Client, order: Order, session: &str) -> Result<(), Failure> {
     let given = match order {
         Order::Release => client.release(session).await,
         Order::Wake { fresh } => client.wake(session, fresh).await,
@@ -209,10 +210,14 @@ fn outcome(of: &SessionReport, word: &'static str, end: Option<EndReport>) -> Ou
 impl Order {
     /// The word for a session that is as the order wants it already.
     fn already(self, state: SessionState, keeps: bool) -> Option<&'static str> {
-        let ending = matches!(state, SessionState::Releasing | SessionState::Stopping);
+        // One that is starting may be waiting to, which an order cuts short.
+        let on_its_way = matches!(
+            state,
+            SessionState::Starting | SessionState::Releasing | SessionState::Stopping
+        );
         match self {
             Self::Release if !state.is_awake() => Some("has no process already"),
-            Self::Wake { .. } if state.is_awake() && !ending => Some("is awake already"),
+            Self::Wake { .. } if state.is_awake() && !on_its_way => Some("is awake already"),
             Self::Stop { all } if state == SessionState::Stopped && !(all && keeps) => {
                 Some("is stopped already")
             }
@@ -492,6 +497,7 @@ mod tests {
         assert!(!is_so(Order::Release, SessionState::Releasing));
         assert!(is_so(wake, SessionState::Resting));
         assert!(!is_so(wake, SessionState::Releasing));
+        assert!(!is_so(wake, SessionState::Starting), "it may be waiting to");
         let (stop, all) = (Order::Stop { all: false }, Order::Stop { all: true });
         assert!(!is_so(stop, SessionState::Released));
         assert!(is_so(stop, SessionState::Stopped));

@@ -16,7 +16,7 @@ use super::places;
 use crate::config::find_program;
 use crate::exit::Exit;
 use crate::relay::shim::{
-    Connect, OpenRelay, Outcome, Refusal, Shim, end_as, new_key, take_signals, VERSION,
+    Connect, OpenRelay, Outcome, Refusal, Shim, VERSION, end_as, new_key, take_signals,
 };
 
 /// What a shell says of a command that is not there.

@@ -311,7 +311,7 @@ impl Answer {
 }
 
 /// True for an end of the last process that its user has asked for, or set a time for.
-const fn is_expected(reason: Reason) -> bool {
+pub(crate) const fn is_expected(reason: Reason) -> bool {
     match reason {
         Reason::Idle
         | Reason::Manual
@@ -329,7 +329,7 @@ const fn is_expected(reason: Reason) -> bool {
 }
 
 /// What became of a message that was not answered, and what to do next.
-fn account(message: Option<MessageId>, state: MessageState, text: &str) -> String {
+pub(crate) fn account(message: Option<MessageId>, state: MessageState, text: &str) -> String {
     let which = message.map_or_else(|| "the message".to_owned(), |id| format!("message {id}"));
     let text = safe(text.trim());
     let colon = if text.is_empty() { "" } else { ": " };

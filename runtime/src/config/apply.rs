@@ -30,7 +30,7 @@ const SECTIONS: [&str; 5] = ["session", "limits", "server", "agents", "projects"
 const SESSION_KEYS: [&str; 1] = ["keep"];
 const LIMITS_KEYS: [&str; 1] = ["max_starting"];
 const SERVER_KEYS: [&str; 2] = ["listen", "orphan_grace"];
-const AGENT_KEYS: [&str; 3] = ["command", "protocol", "env"];
+const AGENT_KEYS: [&str; 4] = ["command", "protocol", "env", "stateless"];
 
 impl Config {
     /// Puts one setting in.
@@ -77,6 +77,7 @@ impl Config {
             ["command"] => command(value).map(|argv| agent.command = Some(argv)),
             ["protocol"] => protocol(value, &protocols).map(|it| agent.protocol = Some(it)),
             ["env", variable] => set_variable(agent, variable, value),
+            ["stateless"] => flag(value).map(|it| agent.stateless = it),
             ["keep"] => keep_rules(value).map(|rules| agent.limits.keep = rules),
             [key] if LimitKey::find(key).is_some() => set_limit(key, value, &mut agent.limits),
             _ => Err(unknown(&[&["agents", name.as_str()], rest].concat())),
@@ -121,7 +122,7 @@ fn place_key(path: &[&str]) -> String {
 fn section_given(value: &Value) -> Result<(), String> {
     match value {
         Value::Table => Ok(()),
-        Value::Text(_) | Value::Number(_) | Value::List(_) | Value::Other(_) => {
+        Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::List(_) | Value::Other(_) => {
             Err(format!("is {}; expected a table", value.kind()))
         }
     }
@@ -139,7 +140,7 @@ fn set_limit(
 fn starting_max(value: &Value) -> Result<usize, String> {
     let written = match value {
         Value::Text(text) | Value::Number(text) => text.as_str(),
-        Value::List(_) | Value::Table | Value::Other(_) => "",
+        Value::Flag(_) | Value::List(_) | Value::Table | Value::Other(_) => "",
     };
     match written.parse() {
         Ok(count) if (1..=STARTING_MAX).contains(&count) => Ok(count),
@@ -178,7 +179,7 @@ fn command(value: &Value) -> Result<Vec<String>, String> {
                 return Err(format!("contains a NUL; {EXPECTED}"));
             }
             Value::Text(text) => argv.push(text.clone()),
-            Value::Number(_) | Value::List(_) | Value::Table | Value::Other(_) => {
+            Value::Number(_) | Value::Flag(_) | Value::List(_) | Value::Table | Value::Other(_) => {
                 return Err(format!("has {} in it; {EXPECTED}", item.kind()));
             }
         }
@@ -210,6 +211,19 @@ fn keep_rules(value: &Value) -> Result<Vec<KeepRule>, String> {
     items.iter().map(rule).collect()
 }
 
+/// Text sources have no booleans.
+fn flag(value: &Value) -> Result<bool, String> {
+    match value {
+        Value::Flag(flag) => Ok(*flag),
+        Value::Text(text) if text == "true" => Ok(true),
+        Value::Text(text) if text == "false" => Ok(false),
+        Value::Text(_) => Err("is neither true nor false".to_owned()),
+        Value::Number(_) | Value::List(_) | Value::Table | Value::Other(_) => {
+            Err(format!("is {}; expected true or false", value.kind()))
+        }
+    }
+}
+
 fn protocol(value: &Value, known: &[String]) -> Result<Name, String> {
     let expected = || format!("expected one of: {}", known.join(", "));
     let Value::Text(text) = value else {
@@ -232,7 +246,7 @@ fn set_variable(agent: &mut AgentConfig, variable: &str, value: &Value) -> Resul
             agent.env.insert(variable.to_owned(), text.clone());
             Ok(())
         }
-        Value::Number(_) | Value::List(_) | Value::Table | Value::Other(_) => {
+        Value::Number(_) | Value::Flag(_) | Value::List(_) | Value::Table | Value::Other(_) => {
             Err(format!("is {}; expected text", value.kind()))
         }
     }

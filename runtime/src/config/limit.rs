@@ -140,7 +140,9 @@ fn duration_of(value: &Value) -> Result<Duration, String> {
         Value::Text(text) if text == "off" => Ok(Duration::ZERO),
         Value::Text(text) => duration_of_text(text),
         Value::Number(number) => duration_of_number(number),
-        Value::List(_) | Value::Table | Value::Other(_) => Err(format!("is {}", value.kind())),
+        Value::Flag(_) | Value::List(_) | Value::Table | Value::Other(_) => {
+            Err(format!("is {}", value.kind()))
+        }
     }
 }
 

@@ -40,6 +40,9 @@ impl Config {
                 &Value::Array(argv.collect()).to_string(),
             );
             line(&mut out, "protocol", &quoted(entry.protocol.as_str()));
+            if self.agents.get(&name).is_some_and(|agent| agent.stateless) {
+                line(&mut out, "stateless", "true");
+            }
             let none = LimitOverrides::default();
             let limits = self.agents.get(&name).map_or(&none, |agent| &agent.limits);
             write_limits(&mut out, &session.clone().with(limits));

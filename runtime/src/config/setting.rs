@@ -25,6 +25,7 @@ pub(super) enum Value {
     Text(String),
     /// As written: the reader decides what a number may be.
     Number(String),
+    Flag(bool),
     List(Vec<Self>),
     /// A table without entries; others are flattened into their entries.
     Table,
@@ -38,6 +39,7 @@ impl Value {
         match self {
             Self::Text(_) => "text",
             Self::Number(_) => "a number",
+            Self::Flag(_) => "a boolean",
             Self::List(_) => "an array",
             Self::Table => "a table",
             Self::Other(kind) => kind,
@@ -49,7 +51,7 @@ impl Value {
             DeValue::String(text) => Self::Text(text.to_string()),
             DeValue::Integer(number) => Self::Number(number.to_string()),
             DeValue::Float(number) => Self::Number(number.to_string()),
-            DeValue::Boolean(_) => Self::Other("a boolean"),
+            DeValue::Boolean(flag) => Self::Flag(*flag),
             DeValue::Datetime(_) => Self::Other("a date"),
             DeValue::Array(list) => Self::List(
                 list.iter()

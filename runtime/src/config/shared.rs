@@ -60,8 +60,8 @@ impl Catalog for Shared {
         self.current().limits(agent, cwd, session)
     }
 
-    fn traits(&self, protocol: &Name) -> Option<AgentTraits> {
-        self.current().traits(protocol)
+    fn traits(&self, agent: &Name, protocol: &Name) -> Option<AgentTraits> {
+        self.current().traits(agent, protocol)
     }
 
     fn starting_max(&self) -> usize {

@@ -35,6 +35,35 @@ fn protocols() -> Vec<Protocol> {
     vec![one("claude", "claude"), one("pi", "pi"), raw]
 }
 
+/// D18: an agent that cannot resume is released only where somebody says that it keeps nothing.
+#[test]
+fn an_agent_is_stateless_where_that_is_said() {
+    let can_resume = |config: &Config, agent: &str| {
+        let traits = config.traits(&name(agent), &name("mcp"));
+        traits.expect("it is spoken").can_resume
+    };
+    let text = "[agents.files]\ncommand = [\"x\"]\nprotocol = \"mcp\"\nstateless = true\n\
+        [agents.browser]\ncommand = [\"x\"]\nprotocol = \"mcp\"\nstateless = false\n";
+    let mut written = Written::new(text).variable("DROWSE_AGENTS__MORE__STATELESS", "true");
+    let traits = AgentTraits {
+        can_resume: false,
+        ..TRAITS
+    };
+    written.sources.protocols.push(Protocol {
+        name: name("mcp"),
+        agents: vec![(name("more"), vec!["more".to_owned()])],
+        traits,
+    });
+    let config = written.load();
+    let said = ["files", "browser", "more", "other"].map(|agent| can_resume(&config, agent));
+    assert_eq!(said, [true, false, true, false]);
+    let problem = Written::new("[agents.claude]\nstateless = 1\n").refusal();
+    assert!(
+        problem.contains("is a number; expected true or false"),
+        "{problem}"
+    );
+}
+
 /// A configuration of one file, in a folder of its own.
 struct Written {
     folder: TempDir,

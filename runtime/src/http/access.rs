@@ -1,7 +1,7 @@
 //! Who may speak to the endpoint: the first thing that happens to every request.
 //!
 //! On the Unix socket: our own user and root, as the kernel says (`SO_PEERCRED`). On TCP: whoever
-//! has the token, and no web page: a foreign `Host` is a rebound name, a foreign `Origin` a page
+//! has the token, or for what only looks the token of watchers, and no web page: a foreign `Host` is a rebound name, a foreign `Origin` a page
 //! that was opened in a browser (D54).
 
 use std::any::Any;
@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Extensions, ServiceRequest, ServiceResponse};
-use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN, USER_AGENT};
+use actix_web::http::Method;
+use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN, UPGRADE, USER_AGENT};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpRequest, rt, web};
 use drowse_messages::Who;
@@ -31,6 +32,7 @@ enum Peer {
 pub(super) struct TcpAccess {
     pub(super) address: SocketAddr,
     pub(super) token: Token,
+    pub(super) read_token: Token,
 }
 
 /// Notes who connected; requests on the connection find it again.
@@ -63,7 +65,10 @@ fn check(request: &HttpRequest, tcp: Option<&TcpAccess>) -> Result<(), Problem> 
         (Some(Peer::Unix(_)), _) => Err(Problem::new(FORBIDDEN, "this socket is another user's")),
         (Some(Peer::Tcp), Some(tcp)) => {
             let authority = request.uri().authority().map(|it| it.as_str().to_owned());
-            check_tcp(request.headers(), authority.as_deref(), tcp)
+            // What a connection says after an upgrade is nobody's to see here.
+            let looks = matches!(*request.method(), Method::GET | Method::HEAD)
+                && !request.headers().contains_key(UPGRADE);
+            check_tcp(request.headers(), authority.as_deref(), looks, tcp)
         }
         (Some(Peer::Tcp), None) | (None, _) => Err(Problem::new(FORBIDDEN, "unknown connection")),
     }
@@ -73,7 +78,13 @@ fn may_connect(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
-fn check_tcp(headers: &HeaderMap, authority: Option<&str>, tcp: &TcpAccess) -> Result<(), Problem> {
+/// `looks`: nothing is changed by the request.
+fn check_tcp(
+    headers: &HeaderMap,
+    authority: Option<&str>,
+    looks: bool,
+    tcp: &TcpAccess,
+) -> Result<(), Problem> {
     let host = headers
         .get(HOST)
         .and_then(|host| host.to_str().ok())
@@ -98,6 +109,11 @@ fn check_tcp(headers: &HeaderMap, authority: Option<&str>, tcp: &TcpAccess) -> R
         .map(|value| bearer(value.as_bytes()));
     match (tokens.next(), tokens.next()) {
         (Some(Some(token)), None) if tcp.token.is(token) => Ok(()),
+        (Some(Some(token)), None) if tcp.read_token.is(token) && looks => Ok(()),
+        (Some(Some(token)), None) if tcp.read_token.is(token) => Err(Problem::new(
+            FORBIDDEN,
+            "this token only looks; orders need that of the file \"token\"",
+        )),
         _ => Err(Problem::new(
             UNAUTHORIZED,
             "send \"Authorization: Bearer TOKEN\"; the token is in the file \"token\" of the state \

@@ -195,11 +195,17 @@ pub struct TcpSocket {
     pub(super) listener: TcpListener,
     pub(super) address: SocketAddr,
     pub(super) token: Token,
+    /// Opens what only looks.
+    pub(super) read_token: Token,
 }
 
+/// What is put behind the name of the token's file for the one that only looks.
+const READ_SUFFIX: &str = "-read";
+
 impl TcpSocket {
-    /// Reads or writes the token, then binds. The address is loopback: the configuration refuses
-    /// others, and so does this.
+    /// Reads or writes the tokens, then binds. The one that only looks has a file of its own
+    /// beside the other's. The address is loopback: the configuration refuses others, and so does
+    /// this.
     ///
     /// # Errors
     ///
@@ -212,10 +218,16 @@ impl TcpSocket {
         if !address.ip().is_loopback() {
             return Err(failed(io::Error::other("not a loopback address")));
         }
-        let token = Token::keep(token_file).map_err(|source| ListenError::Token {
-            path: token_file.to_owned(),
-            source,
-        })?;
+        let keep = |path: &Path| {
+            Token::keep(path).map_err(|source| ListenError::Token {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let token = keep(token_file)?;
+        let mut read_file = token_file.as_os_str().to_owned();
+        read_file.push(READ_SUFFIX);
+        let read_token = keep(Path::new(&read_file))?;
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -223,6 +235,7 @@ impl TcpSocket {
             listener,
             address,
             token,
+            read_token,
         })
     }
 

@@ -19,14 +19,14 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, body, kept, metrics, open};
+use super::{Context, body, kept, metrics, open, openapi};
 
 pub(super) type Answered = Result<HttpResponse, Problem>;
 
 /// 100 of a listing fill a screen a few times over; whoever wants more says so.
-const LIST_DEFAULT: usize = 100;
+pub(super) const LIST_DEFAULT: usize = 100;
 /// 1,000 reports are about a megabyte of JSON.
-const LIST_MAX: usize = 1000;
+pub(super) const LIST_MAX: usize = 1000;
 
 /// 10 MiB: a prompt with pictures in it.
 const MESSAGE_BYTES_MAX: usize = 10 << 20;
@@ -47,6 +47,7 @@ pub(super) fn configure(app: &mut ServiceConfig) {
     .service(get_only("/livez", web::get().to(live)))
     .service(get_only("/readyz", web::get().to(ready)))
     .service(get_only("/metrics", web::get().to(scrape)))
+    .service(get_only("/openapi.json", web::get().to(openapi::get)))
     .service(get_only("/v1/status", web::get().to(status)))
     .service(get_only("/v1/events", web::get().to(events)))
     .service(

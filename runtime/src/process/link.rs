@@ -136,6 +136,7 @@ impl KeeperLink {
         let frame = ToKeeper::Launch(launch).encode()?;
         let failed = |source| LinkError::Spawn { session, source };
         let (keeper, control) = spawn_keeper(program, session).map_err(failed)?;
+        adopted::note_own(keeper);
         control.set_nonblocking(true).map_err(failed)?;
         let control = UnixStream::from_std(control).map_err(failed)?;
         let mut link = Self::over(keeper, control);
@@ -147,7 +148,6 @@ impl KeeperLink {
     }
 
     fn over(keeper: ProcIdentity, control: UnixStream) -> Self {
-        adopted::note_own(keeper);
         Self {
             keeper,
             control,

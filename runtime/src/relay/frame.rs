@@ -326,7 +326,9 @@ mod tests {
             ToShim::Say(b"s"),
             ToShim::Err(b""),
             ToShim::Ack { offset: 3 },
-            ToShim::End(HostEnd::Exited(Some(drowse_messages::ExitStatus::Signal(9)))),
+            ToShim::End(HostEnd::Exited(Some(drowse_messages::ExitStatus::Signal(
+                9,
+            )))),
             ToShim::End(HostEnd::Ended),
         ];
         let mut bytes = Vec::new();

@@ -90,13 +90,19 @@ mod tests {
             ),
             ("claude -p hello", "claude raw"),
             ("claude", "claude raw"),
-            ("node /n/node_modules/@mariozechner/pi-coding-agent/dist/cli.js --mode rpc", "pi pi"),
+            (
+                "node /n/node_modules/@mariozechner/pi-coding-agent/dist/cli.js --mode rpc",
+                "pi pi",
+            ),
             ("codex app-server", "codex codex"),
             ("codex exec hello", "codex raw"),
             ("gemini --experimental-acp", "gemini acp"),
             ("gemini --acp", "gemini acp"),
             ("opencode acp", "opencode acp"),
-            ("node /n/node_modules/@zed-industries/claude-code-acp/dist/index.js", "claude-agent-acp acp"),
+            (
+                "node /n/node_modules/@zed-industries/claude-code-acp/dist/index.js",
+                "claude-agent-acp acp",
+            ),
             ("/opt/My_Agent.sh --x", "my-agent-sh raw"),
             ("cat", "cat raw"),
         ] {

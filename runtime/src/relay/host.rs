@@ -416,7 +416,9 @@ impl Host {
         // What the socket did not take is taken out of the pipe as a reader would.
         while moved < length {
             let read = rustix::io::read(&pipe, &mut buffer[moved..length]).ok()?;
-            connection.unsent.extend_from_slice(&buffer[moved..moved + read]);
+            connection
+                .unsent
+                .extend_from_slice(&buffer[moved..moved + read]);
             moved += read.max(1);
         }
         Some(length)

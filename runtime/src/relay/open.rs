@@ -35,15 +35,13 @@ pub(super) fn open_session(config: &Config, open: OpenRelay) -> Result<OpenSessi
     };
     let real = found.canonicalize().ok();
     let real = real.as_deref().and_then(|real| real.to_str());
-    let agent = open
-        .agent
-        .unwrap_or_else(|| guess::agent(real, &open.argv));
+    let agent = open.agent.unwrap_or_else(|| guess::agent(real, &open.argv));
     let is_spoken = |protocol: &str| {
         let name = protocol.parse::<Name>();
-        name.is_ok_and(|name| config.traits(&name).is_some())
+        name.is_ok_and(|name| config.traits(&agent, &name).is_some())
     };
     let protocol = match open.protocol {
-        Some(protocol) if config.traits(&protocol).is_none() => {
+        Some(protocol) if config.traits(&agent, &protocol).is_none() => {
             let detail = format!("there is no protocol {:?}", protocol.as_str());
             return Err(invalid("protocol", detail));
         }

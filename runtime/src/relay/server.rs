@@ -16,11 +16,11 @@ use drowse_messages::{HostChanged, Limit, Refusal, SessionId, millis};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
+use super::Hub;
 use super::frame::{FrameError, Hello, OpenRelay, Refused, ToDaemon, ToShim, VERSION};
 use super::host::{Host, clear_writable, has_room};
 use super::open::open_session;
 use super::queue::QUEUE_BYTES_MAX;
-use super::Hub;
 use crate::adapters::Adapters;
 use crate::config;
 use crate::http::UnixSocket;
@@ -235,7 +235,10 @@ impl Desk {
         };
         let session = hello.session;
         let recipe = self.store.load(session).await;
-        let recipe = recipe.map_err(|error| refusal(error, session))?.profile.recipe;
+        let recipe = recipe
+            .map_err(|error| refusal(error, session))?
+            .profile
+            .recipe;
         let adapter = self.adapters.get(&recipe.protocol);
         let filter = adapter.and_then(|adapter| adapter.relay(None));
         let resumable = filter.is_some();

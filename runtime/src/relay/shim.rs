@@ -245,8 +245,16 @@ impl Shim {
         let signals = add(self.signals.as_fd(), PollFlags::POLLIN, true);
         let reads = takes_more && !self.stdin.has_ended();
         let stdin = add(self.stdin.fd(), PollFlags::POLLIN, reads);
-        let stdout = add(self.stdout.fd(), PollFlags::POLLOUT, !self.stdout.is_empty());
-        let stderr = add(self.stderr.fd(), PollFlags::POLLOUT, !self.stderr.is_empty());
+        let stdout = add(
+            self.stdout.fd(),
+            PollFlags::POLLOUT,
+            !self.stdout.is_empty(),
+        );
+        let stderr = add(
+            self.stderr.fd(),
+            PollFlags::POLLOUT,
+            !self.stderr.is_empty(),
+        );
         let link = self.link.as_ref().filter(|_| self.end.is_none());
         let link = link.and_then(|link| {
             let mut flags = PollFlags::empty();
@@ -269,7 +277,8 @@ impl Shim {
             stdout: any(stdout),
             stderr: any(stderr),
             // A connection that is over is found by reading it.
-            readable: of_link.intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR),
+            readable: of_link
+                .intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR),
         }
     }
 
@@ -331,7 +340,8 @@ impl Shim {
         }
         self.hear_frames();
         if let Some(link) = self.link.take() {
-            self.heard.extend_from_slice(ToShim::part_of_out(link.rest()));
+            self.heard
+                .extend_from_slice(ToShim::part_of_out(link.rest()));
         }
     }
 

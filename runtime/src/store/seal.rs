@@ -77,7 +77,11 @@ impl Seal {
     }
 
     /// Seals what a host gave.
-    pub(super) fn seal_relay(&self, id: SessionId, kept: &KeptRelay) -> Result<Vec<u8>, StoreError> {
+    pub(super) fn seal_relay(
+        &self,
+        id: SessionId,
+        kept: &KeptRelay,
+    ) -> Result<Vec<u8>, StoreError> {
         self.seal_as(id, RELAY, kept)
     }
 

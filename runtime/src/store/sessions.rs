@@ -9,11 +9,12 @@ use std::path::PathBuf;
 
 use drowse_actors::ports::{Page, SavedPage, StoreError};
 use drowse_messages::{
-    Hosted, Incarnation, Name, Profile, Progress, Recipe, Running, SavedSession, SessionId, SessionState,
-    WallTime,
+    Ages, Hosted, Incarnation, Name, Profile, Progress, Recipe, Running, SavedSession, SessionId,
+    SessionState, WallTime,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use serde::{Deserialize, Serialize};
 
 use super::inbox;
 use super::seal::{Seal, Secrets};
@@ -218,7 +219,12 @@ pub(super) fn save(
     progress: &Progress,
     now: WallTime,
 ) -> Result<(), Fault> {
-    let running = progress.running.as_ref().map(json).transpose()?;
+    let record = |running: &Running| Record {
+        running: running.clone(),
+        ages: progress.ages.clone(),
+    };
+    let running = progress.running.as_ref().map(record);
+    let running = running.as_ref().map(json).transpose()?;
     let conversation = progress.conversation.as_ref().map(json).transpose()?;
     let end = progress.end.as_ref().map(json).transpose()?;
     let keeping = Some(&progress.keeping).filter(|keeping| !keeping.is_empty());
@@ -278,17 +284,32 @@ pub(super) fn state_of(code: &str) -> Result<SessionState, Fault> {
         .ok_or_else(|| StoreError::Failed(format!("{code:?} is not a state")).into())
 }
 
+/// The record of a live backend, as its column has it: who it is, and since when things are so with
+/// it. It stands and falls as one.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    #[serde(flatten)]
+    running: Running,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ages: Option<Ages>,
+}
+
 /// Reads a record of processes back. One that names a process nobody may signal (D12) is as
 /// unreadable as one that is not JSON.
 pub(super) fn running_of(text: &str) -> Result<Running, Fault> {
-    let running: Running = from_json("running", text)?;
+    Ok(record_of(text)?.running)
+}
+
+fn record_of(text: &str) -> Result<Record, Fault> {
+    let record: Record = from_json("running", text)?;
+    let running = &record.running;
     for process in [running.keeper.process, running.agent.process] {
         if process.pid() <= 1 {
             let detail = format!("column \"running\" names the process {}", process.pid());
             return Err(StoreError::Failed(detail).into());
         }
     }
-    Ok(running)
+    Ok(record)
 }
 
 /// A row as it stands in the table.
@@ -348,15 +369,18 @@ impl Columns {
             cwd: PathBuf::from(OsString::from_vec(self.cwd)),
             env: std::collections::BTreeMap::new(),
         };
+        let record = self.running.as_deref().map(record_of).transpose()?;
+        let (running, ages) = record.map(|it| (it.running, it.ages)).unzip();
         let progress = Progress {
             state: state_of(&self.state)?,
             incarnation: Incarnation(self.incarnation),
-            running: self.running.as_deref().map(running_of).transpose()?,
+            running,
             conversation: optional("conversation", self.conversation.as_deref())?,
             end: optional("end", self.end.as_deref())?,
             last_error: self.last_error,
             keeping: optional("keeping", self.keeping.as_deref())?.unwrap_or_default(),
             hosted: hosted_of(self.hosted)?,
+            ages: ages.flatten(),
         };
         let profile = Profile {
             id: session_id(self.id),

@@ -128,6 +128,7 @@ fn conversation() -> Conversation {
         native_id: "n-1".to_owned(),
         path: Some("/c.jsonl".to_owned()),
         resumable: true,
+        ..Conversation::default()
     }
 }
 

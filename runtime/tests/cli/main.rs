@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 mod server;
+mod stay;
 
 use server::{body, problem, serve, stream};
 

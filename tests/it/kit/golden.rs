@@ -10,7 +10,7 @@ use serde_json::Value;
 fn every_transcript_loads_and_names_no_machine_path() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let mut seen = 0;
-    for agent in ["claude", "pi"] {
+    for agent in ["claude", "codex", "pi"] {
         for entry in fs::read_dir(folder.join(agent)).unwrap() {
             let file = entry.unwrap().path();
             let name = format!("{agent}/{}", file.file_stem().unwrap().to_str().unwrap());
@@ -25,5 +25,5 @@ fn every_transcript_loads_and_names_no_machine_path() {
             seen += 1;
         }
     }
-    assert!(seen > 30);
+    assert!(seen > 50);
 }

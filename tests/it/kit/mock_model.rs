@@ -25,7 +25,7 @@ fn post(model: &MockModel, path: &str, body: &Value) -> String {
 }
 
 #[test]
-fn mock_model_speaks_both_apis_and_logs_what_it_was_told() {
+fn mock_model_speaks_its_apis_and_logs_what_it_was_told() {
     let model = MockModel::start();
     let body =
         json!({ "stream": true, "messages": [{ "role": "user", "content": "MOCK:say hi" }] });
@@ -36,13 +36,18 @@ fn mock_model_speaks_both_apis_and_logs_what_it_was_told() {
     let whole = json!({ "messages": body["messages"] });
     assert!(post(&model, "/v1/chat/completions", &whole).contains("chat.completion\""));
     assert!(post(&model, "/v1/messages/count_tokens", &whole).contains("input_tokens"));
+    let input = json!({ "stream": true, "input": [
+        { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "MOCK:bash ls" }] },
+    ], "tools": [{ "type": "function", "name": "exec_command" }] });
+    let call = post(&model, "/v1/responses", &input);
+    assert!(call.contains("event: response.completed") && call.contains("function_call"));
     assert!(post(&model, "/v1/nothing", &whole).starts_with("HTTP/1.1 404"));
     let request = model.wait_for_request("hi", |request| request.has_user("MOCK:say hi"));
     assert_eq!(
         request.session_headers,
         [("x-session-id".to_owned(), "s1".to_owned())]
     );
-    assert_eq!(model.requests().len(), 5);
+    assert_eq!(model.requests().len(), 6);
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::fs;
 use std::future::Future;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use drowse::process::spawn::KeeperProgram;
 use drowse_messages::{
     ExitStatus, Incarnation, KeepRule, ProcIdentity, ReapReport, ReapRequest, ReapStep, SessionId,
 };
+use drowse_tests::Canary;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -515,42 +515,13 @@ pub(crate) fn run_alone(test: &str, command: &mut std::process::Command) {
     assert!(said.contains("1 passed"), "there is no test {test}");
 }
 
-/// A stranger with the same program, name and arguments as an agent, outside of every session.
-pub(crate) struct Canary(Child);
-
-impl Canary {
-    pub(crate) fn start(script: &str) -> Self {
-        let mut command = std::process::Command::new(program(TREE_AGENT));
-        command
-            .arg(script)
-            .env_clear()
-            .env("TREE_AGENT_STRANGER", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the canary starts");
-        let stdout = child.stdout.as_mut().expect("piped");
-        std::io::Read::read_exact(stdout, &mut [0]).expect("it says that it lives");
-        Self(child)
-    }
-
-    pub(crate) fn pid(&self) -> i32 {
-        self.0.id().cast_signed()
-    }
-
-    pub(crate) fn assert_untouched(mut self) {
-        assert!(
-            self.0.try_wait().expect("ours").is_none(),
-            "the canary was hit"
-        );
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("alive");
-        assert!(!stat.contains(") T "), "the canary was stopped");
-    }
-}
-
-impl Drop for Canary {
-    /// Also when the test fails.
-    fn drop(&mut self) {
-        self.0.kill().expect("ours");
-        self.0.wait().expect("ours");
-    }
+/// A stranger with the same program, name and arguments as an agent, outside of every session, and
+/// the folder of its notes.
+pub(crate) fn canary(script: &str) -> (Canary, TempDir) {
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let mut command = std::process::Command::new(program(TREE_AGENT));
+    command.arg(script).env_clear();
+    let canary = Canary::start(command, &folder.path().join("notes"));
+    canary.wait_ready();
+    (canary, folder)
 }

@@ -45,7 +45,12 @@ fn odd_lines_of_an_agent_pass_as_they_are() {
     let daemon = daemon!("relay-odd").limit("idle_after", "1h").start();
     let mut host = host(&daemon, Dialect::Claude, &[]);
     initialize(&mut host);
-    for what in ["line 1000000", "line 20000000", "bytewise hello", "invalid-utf8"] {
+    for what in [
+        "line 1000000",
+        "line 20000000",
+        "bytewise hello",
+        "invalid-utf8",
+    ] {
         let before = host.heard_bytes();
         turn(&mut host, &format!("FAKE:{what}"));
         let size = what.split(' ').nth(1).and_then(|size| size.parse().ok());
@@ -76,7 +81,10 @@ fn a_long_line_of_a_host_arrives() {
 #[test]
 fn a_last_line_needs_no_end() {
     let daemon = daemon!("relay-last").limit("idle_after", "1h").start();
-    let mut host = host_of(&daemon, &["sh", "-c", "read -r line; printf 'got:%s' \"$line\""]);
+    let mut host = host_of(
+        &daemon,
+        &["sh", "-c", "read -r line; printf 'got:%s' \"$line\""],
+    );
     host.write(b"no end");
     host.close();
     host.wait_exit();
@@ -98,7 +106,11 @@ fn a_host_that_does_not_read_stops_its_agent() {
     let before = rss(&daemon);
     // Nothing is to happen: the time is given to a flood that would take a tenth of it.
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(host.complaints(), "", "the agent is stopped by its full pipe");
+    assert_eq!(
+        host.complaints(),
+        "",
+        "the agent is stopped by its full pipe"
+    );
     let grown = rss(&daemon).saturating_sub(before);
     assert!(grown < 32 << 20, "the daemon grew by {grown} bytes");
     let shim = rss_of(host.identity().pid);
@@ -117,5 +129,7 @@ fn rss_of(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse::<u64>().ok()).expect("the kernel says") * 1024
+    kib.and_then(|kib| kib.parse::<u64>().ok())
+        .expect("the kernel says")
+        * 1024
 }

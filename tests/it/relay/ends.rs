@@ -27,7 +27,12 @@ fn signals_reach_the_agent() {
         host.wait_bytes(3);
         host.signal(signal);
         let status = host.wait_exit();
-        assert_eq!(status.signal(), Some(signal as i32), "{status:?} {}", host.complaints());
+        assert_eq!(
+            status.signal(),
+            Some(signal as i32),
+            "{status:?} {}",
+            host.complaints()
+        );
     }
     let script = "trap 'echo caught; exit 3' TERM; echo up; while :; do sleep 0.05; done";
     let mut host = host_of(&daemon, &["sh", "-c", script]);
@@ -47,7 +52,12 @@ fn a_signal_while_asleep_ends_the_host() {
     daemon.wait_state(&id, SessionState::Released);
     host.signal(Signal::SIGTERM);
     let status = host.wait_exit();
-    assert_eq!(status.signal(), Some(Signal::SIGTERM as i32), "{}", host.complaints());
+    assert_eq!(
+        status.signal(),
+        Some(Signal::SIGTERM as i32),
+        "{}",
+        host.complaints()
+    );
     assert_eq!(daemon.fake().events("start").len(), 1);
 }
 
@@ -62,7 +72,12 @@ fn an_agent_that_ends_by_itself_ends_the_shim() {
     let mut host = super::host(&daemon, Dialect::Claude, &[]);
     prompt(&mut host, "FAKE:crash");
     let status = host.wait_exit();
-    assert_eq!(status.signal(), Some(Signal::SIGKILL as i32), "{}", host.complaints());
+    assert_eq!(
+        status.signal(),
+        Some(Signal::SIGKILL as i32),
+        "{}",
+        host.complaints()
+    );
 }
 
 /// Stopped and removed by somebody: the host is told by its agent's end.
@@ -87,7 +102,11 @@ fn a_daemon_that_ends_tells_its_hosts() {
     daemon.wait_state(&session(&daemon), SessionState::Released);
     daemon.terminate();
     host.wait_code(75);
-    assert!(host.complaints().contains("the daemon was stopped"), "{}", host.complaints());
+    assert!(
+        host.complaints().contains("the daemon was stopped"),
+        "{}",
+        host.complaints()
+    );
 }
 
 /// What is wrong with the command is said as a shell would; nothing is started for it.
@@ -96,11 +115,19 @@ fn what_cannot_be_run_is_said() {
     let daemon = daemon!("relay-wrong").start();
     let mut host = host_of(&daemon, &["no-such-agent-anywhere"]);
     host.wait_code(127);
-    assert!(host.complaints().contains("no-such-agent-anywhere"), "{}", host.complaints());
+    assert!(
+        host.complaints().contains("no-such-agent-anywhere"),
+        "{}",
+        host.complaints()
+    );
     let words = ["run", "--protocol", "klingon", "--", "cat"];
     let mut host = Host::spawn(daemon.command(&words));
     host.wait_code(2);
-    assert!(host.complaints().contains("klingon"), "{}", host.complaints());
+    assert!(
+        host.complaints().contains("klingon"),
+        "{}",
+        host.complaints()
+    );
     assert_eq!(sessions(&daemon).len(), 0);
 }
 
@@ -112,7 +139,11 @@ fn without_a_daemon_there_is_the_bare_agent_or_an_error() {
     let plain = [&["--no-start", "run", "--"][..], &agent].concat();
     let mut host = Host::spawn(daemon.command(&plain));
     host.wait_code(69);
-    assert!(host.complaints().contains("no daemon is running"), "{}", host.complaints());
+    assert!(
+        host.complaints().contains("no daemon is running"),
+        "{}",
+        host.complaints()
+    );
     let fallback = [&["--no-start", "run", "--fallback", "--"][..], &agent].concat();
     let mut host = Host::spawn(daemon.command(&fallback));
     host.write(b"as it is");
@@ -120,5 +151,8 @@ fn without_a_daemon_there_is_the_bare_agent_or_an_error() {
     host.wait_code(5);
     assert_eq!(host.heard(), b"as it is");
     let said = host.complaints();
-    assert!(said.contains("running the agent directly") && said.ends_with("bare\n"), "{said}");
+    assert!(
+        said.contains("running the agent directly") && said.ends_with("bare\n"),
+        "{said}"
+    );
 }

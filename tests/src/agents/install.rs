@@ -16,7 +16,7 @@ use super::Missing;
 use crate::wait::scaled;
 
 /// Three minutes for a download of up to 200 MB; then the network counts as missing.
-const INSTALL_CEILING: Duration = Duration::from_secs(180);
+pub(crate) const INSTALL_CEILING: Duration = Duration::from_secs(180);
 
 /// Pause between two looks at npm and at the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -118,7 +118,7 @@ impl Package {
 }
 
 /// Where agents are installed: beside what cargo builds, so that it is thrown away with it.
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     std::env::var_os("DROWSE_AGENTS_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/agents"),
         PathBuf::from,
@@ -126,7 +126,7 @@ fn folder() -> PathBuf {
 }
 
 /// Finds a program on `PATH`.
-pub(super) fn on_path(name: &str) -> Result<PathBuf, Missing> {
+pub(crate) fn on_path(name: &str) -> Result<PathBuf, Missing> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
         .map(|folder| folder.join(name))
@@ -136,7 +136,9 @@ pub(super) fn on_path(name: &str) -> Result<PathBuf, Missing> {
     })
 }
 
-fn finished_well(child: &mut Child, end: Instant) -> bool {
+/// Waits for the end of a step of an installation; one that leads a group is killed with it when its
+/// time is over.
+pub(crate) fn finished_well(child: &mut Child, end: Instant) -> bool {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),

@@ -71,5 +71,9 @@ pub(super) fn tools(body: &Value) -> Vec<String> {
         let name = tool.get("name").or_else(|| tool["function"].get("name"))?;
         Some(name.as_str()?.to_owned())
     };
-    tools.iter().filter_map(name).collect()
+    // Gemini's stand in groups.
+    let grouped = |tool: &Value| tool["functionDeclarations"].as_array().cloned();
+    let groups = tools.iter().filter_map(grouped).flatten();
+    let groups: Vec<Value> = groups.collect();
+    tools.iter().chain(&groups).filter_map(name).collect()
 }

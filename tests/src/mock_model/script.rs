@@ -19,7 +19,11 @@ use serde_json::{Value, json};
 use super::conversation::{Item, Kind};
 
 /// Names of shell tools, in the order in which they are looked for.
-const SHELLS: [&str; 3] = ["Bash", "bash", "run_shell_command"];
+const SHELLS: [&str; 4] = ["Bash", "bash", "run_shell_command", "exec_command"];
+
+/// How long a command of Codex is waited for before its turn goes on without it, in milliseconds:
+/// the least that Codex takes, and the most for one that is not to be left in the background.
+const CODEX_WAITS_MS: [u32; 2] = [250, 30_000];
 
 /// 120 characters of a tool's result are repeated in the answer: enough to recognise it.
 const RESULT_CHARS_MAX: usize = 120;
@@ -88,6 +92,15 @@ fn shell(command: &str, background: bool, tools: &[String]) -> Answer {
     match *name {
         "Bash" if background => input["run_in_background"] = json!(true),
         "run_shell_command" => input["is_background"] = json!(background),
+        "exec_command" => {
+            let [background_ms, foreground_ms] = CODEX_WAITS_MS;
+            let waits_ms = if background {
+                background_ms
+            } else {
+                foreground_ms
+            };
+            input = json!({ "cmd": command, "yield_time_ms": waits_ms });
+        }
         _ => {}
     }
     Answer::Tool {

@@ -4,14 +4,19 @@
 //! Fed by `session.rs`, with all that is known of the backend in one input, so that nothing is
 //! decided on half of it. Invariants: nothing is started here; a message in flight is answered by
 //! the turn it is in, or unknown, once. What is restated was told when it happened and is not told
-//! again. Countdowns begin anew with a full window: for how long it was quiet before, nobody knows.
+//! again. Limits count on from where they began; only the window of the idle rule begins anew: for
+//! how long it was quiet before, nobody knows.
+
+use std::collections::BTreeMap;
 
 use drowse_messages::{
-    Adopted, AgentStatus, MessageState, Order, SessionEvent, SessionState, Stop, StopHow, Who,
+    Adopted, AgentStatus, Ages, HoldId, Lease, MessageState, MonoTime, Order, SessionEvent,
+    SessionState, Stop, StopHow, Who,
 };
 
 use super::idle::Rest;
 use super::live::Live;
+use super::orders::LEASE_TTL_MAX;
 use super::turn::{self, Turn};
 use super::{Cx, Phase, host};
 use crate::effect::{Effect, Input};
@@ -57,10 +62,30 @@ pub(super) fn begin(adopted: &Adopted, cx: &mut Cx<'_>) -> Phase {
     }
     let phase = match adopted.in_flight {
         Some(message) => Phase::Working(live, Turn::taken_up(Some(message), cx)),
-        None => Phase::Resting(live, Rest::from(cx.now)),
+        None => {
+            let mut rest = Rest::from(cx.now);
+            rest.pinned = adopted.ages.as_ref().and_then(|ages| ages.pinned);
+            Phase::Resting(live, rest)
+        }
     };
     let statuses = adopted.statuses.iter();
-    statuses.fold(phase, |phase, status| restate(phase, status, cx))
+    let mut phase = statuses.fold(phase, |phase, status| restate(phase, status, cx));
+    if let Phase::Working(live, _) | Phase::Resting(live, _) = &mut phase
+        && let Some(ages) = &adopted.ages
+    {
+        live.count_on(ages, cx.now);
+        cx.common.leases = leases(ages, cx.now);
+    }
+    phase
+}
+
+/// A lease that ends later than any may is of another clock.
+fn leases(ages: &Ages, now: MonoTime) -> BTreeMap<HoldId, Lease> {
+    let mut leases = ages.leases.clone();
+    for lease in leases.values_mut() {
+        lease.until = lease.until.min(now.after(LEASE_TTL_MAX));
+    }
+    leases
 }
 
 fn restate(phase: Phase, status: &AgentStatus, cx: &mut Cx<'_>) -> Phase {

@@ -205,9 +205,8 @@ impl Ending {
                     turn::end(&turn, ended, cx);
                 }
             }
-            AgentStatus::Conversation(conversation) => {
-                cx.common.conversation = Some(conversation.clone());
-            }
+            AgentStatus::Conversation(conversation) => cx.common.follow(conversation),
+            AgentStatus::Young { settles_in } => cx.common.is_young(*settles_in),
             AgentStatus::Notice { text } => cx.publish(SessionEvent::Notice { text: text.clone() }),
             AgentStatus::Ready
             | AgentStatus::TurnStarted
@@ -217,7 +216,8 @@ impl Ending {
             | AgentStatus::Settled { .. }
             | AgentStatus::Scheduled { .. }
             | AgentStatus::Unscheduled { .. }
-            | AgentStatus::CannotResume { .. } => {}
+            | AgentStatus::CannotResume { .. }
+            | AgentStatus::CannotStart { .. } => {}
         }
     }
 

@@ -10,9 +10,7 @@
 //! waits is a hold, or starts an agent, or its host is told that there will be none; a host is
 //! told of one end at most.
 
-use drowse_messages::{
-    ExitStatus, HostChanged, HostEnd, Hosted, MonoTime, Reason, SessionEvent,
-};
+use drowse_messages::{ExitStatus, HostChanged, HostEnd, Hosted, MonoTime, Reason, SessionEvent};
 
 use super::purpose::Purpose;
 use super::starting::Starting;

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use drowse_messages::{Limits, MonoTime, Reason, SessionEvent, Who, millis};
+use drowse_messages::{Limits, MonoTime, Pinned, Reason, SessionEvent, Who, millis};
 
 use super::ending::Ending;
 use super::live::Live;
@@ -34,13 +34,7 @@ pub(super) struct Rest {
     /// The running window began: at `quiet_since`, or when a release was last deferred.
     window_from: MonoTime,
     /// Background tasks have deferred releases since.
-    pinned: Option<Pinned>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pinned {
-    since: MonoTime,
-    warned: bool,
+    pub(super) pinned: Option<Pinned>,
 }
 
 impl Rest {

@@ -35,7 +35,9 @@ struct Teardown {
     /// Those whose time is not over.
     spared: Vec<ProcIdentity>,
     rung: Rung,
-    /// When this rung is given up.
+    /// When this rung was taken.
+    since: MonoTime,
+    /// When it is given up.
     until: MonoTime,
     survivors: Vec<Survivor>,
 }
@@ -141,6 +143,7 @@ impl Tree {
             by,
             spared,
             rung,
+            since: cx.now,
             until: cx.now,
             survivors: Vec::new(),
         });
@@ -192,10 +195,14 @@ impl Tree {
         let Some(teardown) = &mut self.teardown else {
             return;
         };
+        // A grace is never counted from before SIGTERM was asked for, whatever the clock says.
+        let since = match rung {
+            Rung::Grace => teardown.since.max(cx.now),
+            Rung::Terminate | Rung::Kill | Rung::Verify | Rung::Stuck => cx.now,
+        };
         teardown.rung = rung;
-        teardown.until = cx
-            .now
-            .after(Duration::max(at_most, Duration::from_millis(1)));
+        teardown.since = since;
+        teardown.until = since.after(Duration::max(at_most, Duration::from_millis(1)));
         let spared = teardown.spared.iter().copied();
         let keep = spared.map(KeepRule::Process).collect();
         if let Some(step) = step {
@@ -216,6 +223,12 @@ impl Tree {
         let Some(teardown) = &mut self.teardown else {
             return false;
         };
+        // One that left alone what is to end answers an older request: of the teardown that kept it.
+        let is_to_end = |held: &&Held| !teardown.spared.contains(&held.identity());
+        let mut to_end = self.processes.iter().filter(is_to_end);
+        if to_end.any(|held| report.kept.iter().any(|it| it.identity == held.identity())) {
+            return false;
+        }
         match (report.step, teardown.rung) {
             (ReapStep::Terminate, Rung::Terminate) if report.empty => self.enter(Rung::Verify, cx),
             (ReapStep::Terminate, Rung::Terminate) => self.enter(Rung::Grace, cx),

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, AnswerAsk, Ask, Busy, MonoTime, Reason, Running, SessionEvent, Task, Who, millis,
+    AgentStatus, Ages, AnswerAsk, Ask, Busy, MonoTime, Reason, Running, SessionEvent, Task, Who,
+    millis,
 };
 
 use super::ending::Ending;
@@ -79,6 +80,56 @@ impl Live {
         }
     }
 
+    /// Goes on counting from where an earlier daemon began. A moment that lies ahead is of another
+    /// clock, and begins now.
+    pub(super) fn count_on(&mut self, ages: &Ages, now: MonoTime) {
+        self.launched = ages.launched.min(now);
+        self.hard_limit_warned = ages.hard_limit_warned;
+        let since = |known: &[(String, MonoTime)], id: &str| {
+            let mut known = known.iter();
+            known.find_map(|(of, since)| (of == id).then_some((*since).min(now)))
+        };
+        for (id, (_, asked)) in &mut self.asks {
+            *asked = since(&ages.asks, id).unwrap_or(*asked);
+        }
+        for (task, began) in &mut self.tasks {
+            *began = since(&ages.tasks, &task.id).unwrap_or(*began);
+        }
+    }
+
+    /// Since when things are so, as far as they are its own.
+    pub(super) fn ages(&self) -> Ages {
+        Ages {
+            launched: self.launched,
+            hard_limit_warned: self.hard_limit_warned,
+            asks: self.asks_since().map(|(id, at)| (id.clone(), at)).collect(),
+            tasks: self
+                .tasks_since()
+                .map(|(id, at)| (id.clone(), at))
+                .collect(),
+            ..Ages::default()
+        }
+    }
+
+    /// True when these are they.
+    pub(super) fn is_of(&self, ages: &Ages) -> bool {
+        (self.launched, self.hard_limit_warned) == (ages.launched, ages.hard_limit_warned)
+            && self
+                .asks_since()
+                .eq(ages.asks.iter().map(|(id, at)| (id, *at)))
+            && self
+                .tasks_since()
+                .eq(ages.tasks.iter().map(|(id, at)| (id, *at)))
+    }
+
+    fn asks_since(&self) -> impl Iterator<Item = (&String, MonoTime)> {
+        self.asks.iter().map(|(id, (_, since))| (id, *since))
+    }
+
+    fn tasks_since(&self) -> impl Iterator<Item = (&String, MonoTime)> {
+        self.tasks.iter().map(|(task, since)| (&task.id, *since))
+    }
+
     pub(super) fn running(&self) -> &Running {
         &self.running
     }
@@ -128,14 +179,14 @@ impl Live {
                 }
             }
             AgentStatus::Unscheduled { id } => drop(self.schedules.remove(id)),
-            AgentStatus::Conversation(conversation) => {
-                cx.common.conversation = Some(conversation.clone());
-            }
+            AgentStatus::Conversation(conversation) => cx.common.follow(conversation),
+            AgentStatus::Young { settles_in } => cx.common.is_young(*settles_in),
             AgentStatus::Notice { text } => cx.publish(SessionEvent::Notice { text: text.clone() }),
             AgentStatus::Ready
             | AgentStatus::TurnStarted
             | AgentStatus::TurnEnded(_)
-            | AgentStatus::CannotResume { .. } => {}
+            | AgentStatus::CannotResume { .. }
+            | AgentStatus::CannotStart { .. } => {}
         }
     }
 

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AnswerAsk, HoldId, HoldTaken, HostEnd, Order, Refusal, SessionEvent, Stop, StopHow, millis,
+    AnswerAsk, HoldId, HoldTaken, HostEnd, Lease, Order, Refusal, SessionEvent, Stop, StopHow,
+    millis,
 };
 
 use super::ending::Ending;
@@ -15,7 +16,7 @@ use super::live::Live;
 use super::purpose::Purpose;
 use super::starting::Starting;
 use super::turn::Turn;
-use super::{Cx, Lease, Phase, host, report};
+use super::{Cx, Phase, host, report};
 use crate::effect::{BackendOrder, Effect};
 
 /// 24 h: a lease is renewed by whoever needs it; one that would last longer is forgotten.

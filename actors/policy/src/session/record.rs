@@ -2,9 +2,10 @@
 //!
 //! Fed by `session.rs` after each step. Invariant: what was written last is what readers see.
 
-use drowse_messages::{Progress, SessionState};
+use drowse_messages::{Ages, Pinned, Progress, SessionState};
 
-use super::Session;
+use super::live::Live;
+use super::{Phase, Session};
 
 impl Session {
     /// Compares without copying: this runs for every line an agent says.
@@ -18,6 +19,7 @@ impl Session {
             && saved.last_error == common.last_error
             && saved.hosted == common.hosted
             && common.keep.is_saved(&saved.keeping)
+            && self.is_aged(saved.ages.as_ref())
     }
 
     pub(super) fn progress(&self, state: SessionState) -> Progress {
@@ -30,6 +32,41 @@ impl Session {
             last_error: self.common.last_error.clone(),
             keeping: self.common.keep.keeping(),
             hosted: self.common.hosted,
+            ages: self.ages(),
+        }
+    }
+
+    /// Since when things are so with a backend that the next daemon may take over.
+    fn ages(&self) -> Option<Ages> {
+        let (live, pinned) = self.counted()?;
+        Some(Ages {
+            pinned,
+            leases: self.common.leases.clone(),
+            ..live.ages()
+        })
+    }
+
+    fn is_aged(&self, saved: Option<&Ages>) -> bool {
+        match (self.counted(), saved) {
+            (Some((live, pinned)), Some(saved)) => {
+                live.is_of(saved) && pinned == saved.pinned && self.common.leases == saved.leases
+            }
+            (counted, saved) => counted.is_none() && saved.is_none(),
+        }
+    }
+
+    /// What has limits of its own while it lives.
+    fn counted(&self) -> Option<(&Live, Option<Pinned>)> {
+        match &self.phase {
+            Phase::Working(live, _) => Some((live, None)),
+            Phase::Resting(live, rest) => Some((live, rest.pinned)),
+            Phase::Dormant
+            | Phase::Starting(_)
+            | Phase::Ending(_)
+            | Phase::Clearing(_)
+            | Phase::Released
+            | Phase::Failing
+            | Phase::Ended => None,
         }
     }
 }

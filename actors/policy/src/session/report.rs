@@ -120,11 +120,10 @@ impl Session {
             Phase::Resting(_, rest) => seen.push((rest.quiet_since, "quiet since".to_owned())),
             Phase::Ending(ending) => seen.push((now, format!("ending: {}", ending.in_words()))),
             Phase::Clearing(_) => seen.push((now, "ending: what was kept".to_owned())),
-            Phase::Starting(_)
-            | Phase::Dormant
-            | Phase::Released
-            | Phase::Failing
-            | Phase::Ended => {}
+            Phase::Starting(starting) => {
+                seen.extend(starting.waits_for().map(|why| (now, why.to_owned())));
+            }
+            Phase::Dormant | Phase::Released | Phase::Failing | Phase::Ended => {}
         }
         seen.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         seen.into_iter()

@@ -66,6 +66,8 @@ fn on_status(mut live: Box<Live>, rest: Rest, changed: &StatusChanged, cx: &mut 
         | AgentStatus::Scheduled { .. }
         | AgentStatus::Unscheduled { .. }
         | AgentStatus::Conversation(_)
+        | AgentStatus::Young { .. }
+        | AgentStatus::CannotStart { .. }
         | AgentStatus::Notice { .. } => {
             live.note(&changed.status, cx);
             Phase::Resting(live, rest)

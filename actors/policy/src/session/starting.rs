@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChildExited, HostEnd, LaunchFailed, MonoTime, Order, Reason, Refusal, Running, SessionEvent,
-    StatusChanged, Stop, StopHow, Who, millis,
+    AgentStatus, ChildExited, HostEnd, LaunchFailed, MonoTime, Order, Reason, Refusal, Running,
+    SessionEvent, StatusChanged, Stop, StopHow, Who, millis,
 };
 
 use super::ending::Ending;
@@ -46,15 +46,41 @@ enum Stage {
     Handshaking(Box<Live>),
     /// The last try failed; the next comes at this time.
     BackingOff { until: MonoTime },
+    /// The conversation was begun or taken up so lately that it would be harmed: not before this
+    /// time.
+    Settling { until: MonoTime },
+}
+
+impl Stage {
+    /// Asks for a place, once the conversation may be taken up.
+    fn ask(fresh: bool, cx: &mut Cx<'_>) -> Self {
+        match cx.common.settles_in().filter(|_| !fresh) {
+            Some(left) => {
+                let seconds = left.as_millis().div_ceil(1000);
+                let agent = &cx.common.agent;
+                let text = format!(
+                    "{agent} would harm its conversation by taking it up again so soon: it is \
+                     started in {seconds} s"
+                );
+                cx.publish(SessionEvent::Notice { text });
+                Self::Settling {
+                    until: cx.now.after(left),
+                }
+            }
+            None => {
+                cx.fx.push(Effect::AskStart);
+                Self::Queued
+            }
+        }
+    }
 }
 
 impl Starting {
     /// Asks for a place.
     pub(super) fn begin(fresh: bool, cx: &mut Cx<'_>) -> Phase {
         cx.common.awaits_nudge = false;
-        cx.fx.push(Effect::AskStart);
         Phase::Starting(Box::new(Self {
-            stage: Stage::Queued,
+            stage: Stage::ask(fresh, cx),
             fresh,
             cancelled: None,
         }))
@@ -63,14 +89,32 @@ impl Starting {
     pub(super) fn running(&self) -> Option<&Running> {
         match &self.stage {
             Stage::Handshaking(live) => Some(live.running()),
-            Stage::Queued | Stage::Launching | Stage::BackingOff { .. } => None,
+            Stage::Queued
+            | Stage::Launching
+            | Stage::BackingOff { .. }
+            | Stage::Settling { .. } => None,
         }
     }
 
     pub(super) fn live(&self) -> Option<&Live> {
         match &self.stage {
             Stage::Handshaking(live) => Some(live),
-            Stage::Queued | Stage::Launching | Stage::BackingOff { .. } => None,
+            Stage::Queued
+            | Stage::Launching
+            | Stage::BackingOff { .. }
+            | Stage::Settling { .. } => None,
+        }
+    }
+
+    /// Why nothing is started yet.
+    pub(super) fn waits_for(&self) -> Option<&'static str> {
+        match &self.stage {
+            Stage::BackingOff { .. } => Some("waiting to try again"),
+            Stage::Settling { .. } => {
+                Some("waiting until the conversation may be taken up by another process")
+            }
+            Stage::Queued => Some("waiting for other starts"),
+            Stage::Launching | Stage::Handshaking(_) => None,
         }
     }
 
@@ -83,7 +127,7 @@ impl Starting {
         let of_stage = match &self.stage {
             Stage::Queued | Stage::Launching => None,
             Stage::Handshaking(live) => Some(live.launched().after(common.limits.start_limit)),
-            Stage::BackingOff { until } => Some(*until),
+            Stage::BackingOff { until } | Stage::Settling { until } => Some(*until),
         };
         let given_up = common.host.deadline().filter(|_| self.cancelled.is_none());
         of_stage.into_iter().chain(given_up).min()
@@ -142,7 +186,9 @@ impl Starting {
                 });
                 self.stage = Stage::Launching;
             }
-            Stage::BackingOff { .. } => cx.fx.push(Effect::StartSettled),
+            Stage::BackingOff { .. } | Stage::Settling { .. } => {
+                cx.fx.push(Effect::StartSettled);
+            }
             Stage::Launching | Stage::Handshaking(_) => {}
         }
         Phase::Starting(self)
@@ -151,7 +197,10 @@ impl Starting {
     fn on_launched(mut self: Box<Self>, running: Running, cx: &mut Cx<'_>) -> Phase {
         match self.stage {
             Stage::Launching => {}
-            Stage::Queued | Stage::Handshaking(_) | Stage::BackingOff { .. } => {
+            Stage::Queued
+            | Stage::Handshaking(_)
+            | Stage::BackingOff { .. }
+            | Stage::Settling { .. } => {
                 return Phase::Starting(self);
             }
         }
@@ -178,9 +227,10 @@ impl Starting {
                 }
                 None => fail(&failed.error, failed.retry, self.fresh, cx),
             },
-            Stage::Queued | Stage::Handshaking(_) | Stage::BackingOff { .. } => {
-                Phase::Starting(self)
-            }
+            Stage::Queued
+            | Stage::Handshaking(_)
+            | Stage::BackingOff { .. }
+            | Stage::Settling { .. } => Phase::Starting(self),
         }
     }
 
@@ -202,6 +252,10 @@ impl Starting {
                 self.stage = Stage::Handshaking(live);
                 self.fail_handshake(detail.clone(), false, None, cx)
             }
+            AgentStatus::CannotStart { detail, retry } => {
+                self.stage = Stage::Handshaking(live);
+                self.fail_handshake(detail.clone(), *retry, None, cx)
+            }
             AgentStatus::TurnEnded(_)
             | AgentStatus::BusyStarted(_)
             | AgentStatus::BusyEnded { .. }
@@ -210,6 +264,7 @@ impl Starting {
             | AgentStatus::Scheduled { .. }
             | AgentStatus::Unscheduled { .. }
             | AgentStatus::Conversation(_)
+            | AgentStatus::Young { .. }
             | AgentStatus::Notice { .. } => {
                 live.note(&changed.status, cx);
                 self.stage = Stage::Handshaking(live);
@@ -224,9 +279,8 @@ impl Starting {
             return self.cancel(Purpose::new(goal, Who::Rule), cx);
         }
         match &self.stage {
-            Stage::BackingOff { until } if cx.now >= *until => {
-                cx.fx.push(Effect::AskStart);
-                self.stage = Stage::Queued;
+            Stage::BackingOff { until } | Stage::Settling { until } if cx.now >= *until => {
+                self.stage = Stage::ask(self.fresh, cx);
                 Phase::Starting(self)
             }
             Stage::Handshaking(live)
@@ -236,9 +290,11 @@ impl Starting {
                 let error = format!("not ready within {limit:?} (start_limit)");
                 self.fail_handshake(error, true, None, cx)
             }
-            Stage::Queued | Stage::Launching | Stage::Handshaking(_) | Stage::BackingOff { .. } => {
-                Phase::Starting(self)
-            }
+            Stage::Queued
+            | Stage::Launching
+            | Stage::Handshaking(_)
+            | Stage::BackingOff { .. }
+            | Stage::Settling { .. } => Phase::Starting(self),
         }
     }
 
@@ -265,7 +321,10 @@ impl Starting {
                     None => Ending::begin(live, purpose, None, cx),
                 }
             }
-            Stage::Queued | Stage::Launching | Stage::BackingOff { .. } => Phase::Starting(self),
+            Stage::Queued
+            | Stage::Launching
+            | Stage::BackingOff { .. }
+            | Stage::Settling { .. } => Phase::Starting(self),
         }
     }
 
@@ -282,7 +341,15 @@ impl Starting {
                     cx.common.failed_starts = 0;
                     Self::begin(self.fresh || wake.fresh, cx)
                 }
-                (None, Stage::Queued | Stage::Launching | Stage::Handshaking(_)) => {
+                // A new conversation is nothing that has to settle.
+                (None, Stage::Settling { .. }) if wake.fresh => Self::begin(true, cx),
+                (
+                    None,
+                    Stage::Queued
+                    | Stage::Launching
+                    | Stage::Handshaking(_)
+                    | Stage::Settling { .. },
+                ) => {
                     self.fresh |= wake.fresh;
                     Phase::Starting(self)
                 }
@@ -332,7 +399,7 @@ impl Starting {
     /// Ends the start, as soon as that can be done.
     fn cancel(mut self: Box<Self>, purpose: Purpose, cx: &mut Cx<'_>) -> Phase {
         match self.stage {
-            Stage::Queued | Stage::BackingOff { .. } => {
+            Stage::Queued | Stage::BackingOff { .. } | Stage::Settling { .. } => {
                 cx.fx.push(Effect::StartSettled);
                 purpose.finish_without_process(cx)
             }

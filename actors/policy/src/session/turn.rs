@@ -129,6 +129,8 @@ fn on_status(
         | AgentStatus::Scheduled { .. }
         | AgentStatus::Unscheduled { .. }
         | AgentStatus::Conversation(_)
+        | AgentStatus::Young { .. }
+        | AgentStatus::CannotStart { .. }
         | AgentStatus::Notice { .. } => {
             live.note(&changed.status, cx);
             Phase::Working(live, turn)

@@ -284,8 +284,8 @@ impl ClaudeObserver {
         }
         self.conversation = Conversation {
             native_id: id.into_owned(),
-            path: None,
             resumable,
+            ..Conversation::default()
         };
         self.named = true;
         seen.status(AgentStatus::Conversation(self.conversation.clone()));

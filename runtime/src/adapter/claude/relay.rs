@@ -202,7 +202,10 @@ mod tests {
         let lines = written(&mut relay);
         assert_eq!(lines.len(), 1);
         assert!(lines[0].contains(r#"{"subtype":"initialize"}"#));
-        assert_eq!(ClaudeRelay::new(Some(b"garbage")).memory(), ClaudeRelay::new(None).memory());
+        assert_eq!(
+            ClaudeRelay::new(Some(b"garbage")).memory(),
+            ClaudeRelay::new(None).memory()
+        );
     }
 
     /// A mode that was left, by whomever, is not put back; the one in force is.

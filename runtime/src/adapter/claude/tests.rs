@@ -39,8 +39,8 @@ fn recipe(line: &str) -> Recipe {
 fn known(resumable: bool) -> Conversation {
     Conversation {
         native_id: "old".to_owned(),
-        path: None,
         resumable,
+        ..Conversation::default()
     }
 }
 

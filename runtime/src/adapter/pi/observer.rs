@@ -256,6 +256,7 @@ impl PiObserver {
             native_id: id.into_owned(),
             path,
             resumable,
+            ..Conversation::default()
         };
         if self.conversation.as_ref() != Some(&now) {
             self.conversation = Some(now.clone());

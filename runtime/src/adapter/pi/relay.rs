@@ -131,7 +131,10 @@ mod tests {
         }
         let mut second = PiRelay::new(Some(&first.memory()));
         let lines = second.reopen();
-        let texts: Vec<_> = lines.iter().map(|line| String::from_utf8_lossy(line)).collect();
+        let texts: Vec<_> = lines
+            .iter()
+            .map(|line| String::from_utf8_lossy(line))
+            .collect();
         assert_eq!(texts.len(), 2);
         assert!(texts[0].contains(r#""modelId":"b""#) && texts[0].contains("drowse-relay-1"));
         assert!(texts[1].contains("get_state"));
@@ -139,11 +142,20 @@ mod tests {
             format!(r#"{{"type":"response","id":"{id}","command":"get_state","success":true}}"#)
         };
         assert_eq!(second.from_agent(answer("h1").as_bytes()), Pass::AsIs);
-        assert_eq!(second.from_agent(answer("drowse-relay-1").as_bytes()), Pass::Swallowed);
+        assert_eq!(
+            second.from_agent(answer("drowse-relay-1").as_bytes()),
+            Pass::Swallowed
+        );
         assert!(!second.is_open());
-        assert_eq!(second.from_agent(answer("drowse-relay-2").as_bytes()), Pass::Swallowed);
+        assert_eq!(
+            second.from_agent(answer("drowse-relay-2").as_bytes()),
+            Pass::Swallowed
+        );
         assert!(second.is_open());
-        assert_eq!(second.from_agent(answer("drowse-7").as_bytes()), Pass::Swallowed);
+        assert_eq!(
+            second.from_agent(answer("drowse-7").as_bytes()),
+            Pass::Swallowed
+        );
         assert_eq!(second.from_agent(b"\xff \"response\" drowse-"), Pass::AsIs);
     }
 }

@@ -25,6 +25,7 @@ fn known(resumable: bool) -> Conversation {
         native_id: "c1".to_owned(),
         path: Some("/s/c1.jsonl".to_owned()),
         resumable,
+        ..Conversation::default()
     }
 }
 

@@ -56,7 +56,9 @@ impl Taken {
                 Ok((taken, adopted))
             }
             Err(why) => {
+                let identity = keeper.keeper();
                 keeper.end();
+                launch::collect(shared, identity, left.running.cgroup.clone());
                 Err(why)
             }
         }
@@ -156,12 +158,7 @@ impl Understood {
     }
 
     /// What is needed to go on for a host.
-    async fn relayed(
-        &self,
-        shared: &Shared,
-        left: &Left,
-        adapter: &dyn Adapter,
-    ) -> Option<Parts> {
+    async fn relayed(&self, shared: &Shared, left: &Left, adapter: &dyn Adapter) -> Option<Parts> {
         let note = self.checkpoint.about.relay.as_ref()?;
         let mut kept = shared.store.relay(left.session).await.unwrap_or_default();
         if note.has_memory {
@@ -169,7 +166,9 @@ impl Understood {
         }
         let memory = Some(&kept.memory[..]).filter(|memory| !memory.is_empty());
         let filter = adapter.relay(memory);
-        let host = shared.hub.get_or_make(left.session, note.host, filter.is_some());
+        let host = shared
+            .hub
+            .get_or_make(left.session, note.host, filter.is_some());
         // From here on: a shim may be back before the link runs.
         host.link();
         Some(Parts {
@@ -193,6 +192,7 @@ impl Understood {
         let mut adopted = Adopted {
             incarnation: left.incarnation,
             running: left.running.clone(),
+            ages: None,
             in_flight: None,
             unknown: Vec::new(),
             tasks: None,

@@ -92,9 +92,7 @@ impl Link {
             }
             BackendOrder::ShutGate { quiet } => return self.on_shut_gate(quiet),
             // The gate is open already, and the host's turn comes.
-            BackendOrder::OpenGate
-            | BackendOrder::Dismiss
-            | BackendOrder::Retire { .. } => return,
+            BackendOrder::OpenGate | BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
         };
         self.take(seen, None);
     }

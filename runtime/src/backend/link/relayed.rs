@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe;
 
 use super::Link;
-use crate::backend::outbox::OfHost;
 use crate::adapter::{Pass, Relay};
+use crate::backend::outbox::OfHost;
 use crate::process::signal::Signaller;
 use crate::relay::{Host, ToShim, Verdict, without_end};
 
@@ -191,23 +191,21 @@ impl Relayed {
         }
     }
 
-    /// Judges a whole line, once the observer has seen it.
-    pub(super) fn judge(&mut self, line: &[u8]) {
-        let Some(filter) = &mut self.filter else {
-            return;
-        };
-        let verdict = match filter.from_agent(line) {
+    /// Judges a whole line, once the observer has seen it. What is returned is for the agent.
+    pub(super) fn judge(&mut self, line: &[u8]) -> Option<Vec<u8>> {
+        let mut answer = None;
+        let verdict = match self.filter.as_mut()?.from_agent(line) {
             Pass::AsIs => Verdict::Pass,
             Pass::Instead(bytes) => Verdict::Instead(bytes),
             Pass::Swallowed => Verdict::Drop,
-            Pass::Answered(answer) => {
-                // The answer is for the agent; it is written by whoever can.
-                tracing::debug!(bytes = answer.len(), "an agent's line was answered");
+            Pass::Answered(lines) => {
+                answer = Some(lines);
                 Verdict::Drop
             }
         };
         self.changed |= verdict != Verdict::Pass;
         self.end_line(line.len(), verdict);
+        answer
     }
 
     /// A line that was too long to be looked at.
@@ -261,7 +259,7 @@ impl Relayed {
     pub(super) fn is_ours(&self, status: &AgentStatus) -> bool {
         match status {
             AgentStatus::Ready => false,
-            AgentStatus::CannotResume { .. } => !self.first,
+            AgentStatus::CannotResume { .. } | AgentStatus::CannotStart { .. } => !self.first,
             AgentStatus::TurnStarted
             | AgentStatus::TurnEnded(_)
             | AgentStatus::BusyStarted(_)
@@ -271,6 +269,7 @@ impl Relayed {
             | AgentStatus::Scheduled { .. }
             | AgentStatus::Unscheduled { .. }
             | AgentStatus::Conversation(_)
+            | AgentStatus::Young { .. }
             | AgentStatus::Notice { .. } => true,
         }
     }

@@ -72,7 +72,9 @@ fn what(event: &SessionEvent) -> String {
         }
         SessionEvent::HostAttached { pid } => format!("host there, through process {pid}"),
         SessionEvent::HostLost { pid } => format!("host lost: process {pid} is gone"),
-        SessionEvent::HostEnded { pid, end } => format!("host of process {pid} told: {}", told(end)),
+        SessionEvent::HostEnded { pid, end } => {
+            format!("host of process {pid} told: {}", told(end))
+        }
         SessionEvent::Removed => "removed".to_owned(),
         SessionEvent::Draining => "the daemon is ending".to_owned(),
         SessionEvent::Gap { missed } => match missed {

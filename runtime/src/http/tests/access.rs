@@ -63,6 +63,66 @@ fn tcp_takes_the_token_and_nothing_foreign() {
     assert_eq!(reply.status, 401);
 }
 
+/// Behaviour 100: who has the token of watchers sees everything, streams too, and changes nothing,
+/// whatever the order.
+#[test]
+fn the_token_of_watchers_only_looks() {
+    let endpoint = Endpoint::start();
+    endpoint.session("n");
+    let token = fs::read_to_string(endpoint.folder.path().join("token-read")).unwrap();
+    let host = format!("Host: {}", endpoint.tcp);
+    let token = format!("Authorization: Bearer {}", token.trim());
+    assert!(!token.ends_with(&endpoint.token()));
+    let ask = |method: &str, path: &str| {
+        let mut client = endpoint.connect_tcp();
+        client.ask(method, path, &[&host, &token], b"")
+    };
+    for path in [
+        "/livez",
+        "/metrics",
+        "/openapi.json",
+        "/v1/kept",
+        "/v1/sessions",
+        "/v1/sessions/n",
+        "/v1/sessions/n/messages",
+        "/v1/sessions/n/log",
+    ] {
+        let reply = ask("GET", path);
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+    }
+    for (method, path) in [
+        ("POST", "/v1/sessions"),
+        ("DELETE", "/v1/sessions/n"),
+        ("POST", "/v1/sessions/n/messages"),
+        ("POST", "/v1/sessions/n/stop"),
+        ("POST", "/v1/sessions/n/asks/a"),
+        ("POST", "/v1/restart"),
+        ("POST", "/v1/kept"),
+        ("POST", "/v1/events"),
+        ("PUT", "/nothing"),
+    ] {
+        let reply = ask(method, path);
+        assert_eq!(problem(&reply).code, "forbidden", "{method} {path}");
+    }
+    let mut watcher = endpoint.connect_tcp();
+    watcher.follow("/v1/events", &[&host, &token]);
+    assert_eq!(
+        watcher.frame().map(|frame| frame.event).as_deref(),
+        Some("snapshot")
+    );
+    let upgrade = [&*host, &token, "Connection: Upgrade", "Upgrade: websocket"];
+    let reply = endpoint
+        .connect_tcp()
+        .ask("GET", "/v1/status", &upgrade, b"");
+    assert_eq!(reply.status, 403);
+    assert_eq!(endpoint.get("/v1/sessions/n").status, 200, "it is there");
+    let foreign = [&*host, &token, "Origin: http://evil.example"];
+    let reply = endpoint
+        .connect_tcp()
+        .ask("GET", "/v1/status", &foreign, b"");
+    assert_eq!(reply.status, 403);
+}
+
 /// Behaviour 100: the token is for us alone, before anybody can connect, and stays the same.
 #[test]
 fn the_token_is_private_and_kept() {
@@ -85,10 +145,12 @@ fn the_token_is_private_and_kept() {
     assert_eq!(read().len(), 65);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     assert!(TcpSocket::bind("0.0.0.0:0".parse().unwrap(), &path).is_err());
+    let watchers = fs::metadata(folder.path().join("token-read")).unwrap();
+    assert_eq!(watchers.mode() & 0o777, 0o600);
     assert_eq!(
         fs::read_dir(folder.path()).unwrap().count(),
-        1,
-        "nothing is left beside it"
+        2,
+        "nothing is left beside them"
     );
 }
 

@@ -14,6 +14,7 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 
 use super::{AgentStdio, KeeperLink, LinkError};
+use crate::process::adopted;
 use crate::process::control::{Checkpoint, ControlError, FromKeeper, ToKeeper};
 use crate::process::socket::ShortPath;
 use crate::process::table;
@@ -115,6 +116,7 @@ impl KeeperLink {
         tokio::time::timeout(TAKE_OVER_MAX, connect_and_hear(keeper, socket))
             .await
             .unwrap_or(Err(TakeOverError::Timeout { keeper }))
+            .inspect(|_| adopted::note_own(keeper))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use drowse_messages::MessageState;
+use drowse_messages::{Ages, HoldId, Lease, MessageState, MonoTime, Pinned};
 
 use super::*;
 
@@ -206,6 +206,36 @@ fn a_late_write_does_not_bring_a_session_back() {
     assert_eq!(rows, Ok(0));
 }
 
+fn lease(since: MonoTime, until: MonoTime) -> Lease {
+    Lease {
+        why: "deploy".to_owned(),
+        owner: "ci".to_owned(),
+        since,
+        until,
+    }
+}
+
+/// Behaviour 102: a row of before ages were written down is read; they end with their processes.
+#[test]
+fn ages_stand_and_fall_with_their_processes() {
+    let folder = folder();
+    let store = with_session(folder.path());
+    let mut saved = progress(SessionState::Resting);
+    saved.running = Some(running(4_000));
+    let without = serde_json::to_string(&saved.running).unwrap();
+    store.save(id(1), saved.clone());
+    let row = wait(store.ask(0, |conn| {
+        let sql = "SELECT running FROM sessions";
+        Ok(conn.query_row(sql, [], |row| row.get::<_, Option<String>>(0))?)
+    }));
+    assert_eq!(row, Ok(Some(without)));
+    assert_eq!(wait(store.load(id(1))).unwrap().progress, saved);
+    saved.running = None;
+    saved.ages = Some(Ages::default());
+    store.save(id(1), saved);
+    assert_eq!(wait(store.load(id(1))).unwrap().progress.ages, None);
+}
+
 /// Progress comes back as saved, and the time of the state moves with the state alone.
 #[test]
 fn progress_comes_back_as_saved() {
@@ -215,6 +245,18 @@ fn progress_comes_back_as_saved() {
     saved.running = Some(running(4_000));
     saved.conversation = Some(conversation());
     saved.last_error = Some("it failed".to_owned());
+    let at = MonoTime::from_millis;
+    saved.ages = Some(Ages {
+        launched: at(5),
+        hard_limit_warned: true,
+        asks: vec![("a1".to_owned(), at(6))],
+        tasks: vec![("t1".to_owned(), at(7)), ("t1".to_owned(), at(8))],
+        pinned: Some(Pinned {
+            since: at(9),
+            warned: false,
+        }),
+        leases: [(HoldId(1), lease(at(10), at(11)))].into(),
+    });
     store.save(id(1), saved.clone());
     let first = wait(store.load(id(1))).unwrap();
     assert_eq!(first.progress, saved);

@@ -1,12 +1,13 @@
 //! From one daemon to the next (behaviours F 83 to 85, D41).
 
 use drowse_messages::{
-    Adopted, AgentStatus, Ask, AskKind, BootedIdentity, Conversation, Incarnation, MessageId,
-    ProcIdentity, Progress, Running, SessionState, StopHow, Suspend, TurnOutcome,
+    Adopted, AgentStatus, Ask, AskKind, BootedIdentity, Conversation, HoldKind, Incarnation,
+    Limits, MessageId, MonoTime, ProcIdentity, Progress, Running, SessionState, StopHow, Suspend,
+    TurnOutcome,
 };
 
 use super::story::{HOUR, MINUTE, SECOND, Story};
-use super::world::{OBEDIENT, conversation, ended, saved, task};
+use super::world::{OBEDIENT, after, conversation, ended, saved, task};
 
 use crate::session::may_be_adopted;
 
@@ -26,6 +27,7 @@ fn adopted(in_flight: Option<u64>) -> Adopted {
     Adopted {
         incarnation: Incarnation(3),
         running: running(),
+        ages: None,
         in_flight: in_flight.map(MessageId),
         unknown: Vec::new(),
         tasks: None,
@@ -42,11 +44,7 @@ fn left(state: SessionState, queued: &[u64]) -> Story {
         conversation: Some(conversation(true)),
         ..Progress::default()
     };
-    let mut story = Story::restored(
-        &saved(progress, queued),
-        OBEDIENT,
-        drowse_messages::Limits::default(),
-    );
+    let mut story = Story::restored(&saved(progress, queued), OBEDIENT, Limits::default());
     story.world.goes_on(Incarnation(3));
     story
 }
@@ -177,6 +175,135 @@ fn what_waits_does_not_come_in_between() {
     assert_eq!(story.done(), Vec::<String>::new());
     story.turn_ends();
     assert_eq!(story.done(), ["deliver(8)"]);
+}
+
+/// The daemon is killed, and the next one takes over what it wrote down.
+fn next_daemon(story: &Story, limits: &Limits, says: Adopted) -> Story {
+    let written = story.progress();
+    let (incarnation, ages) = (written.incarnation, written.ages.clone());
+    let running = written.running.clone().expect("it runs");
+    let mut next = Story::restored(&saved(written, &[]), OBEDIENT, limits.clone());
+    next.now = story.now;
+    next.world.goes_on(incarnation);
+    next.feed(Adopted {
+        incarnation,
+        running,
+        ages,
+        ..says
+    });
+    next
+}
+
+/// Behaviour 102: the hard limit counts from the launch, through two daemons, and is warned of once.
+#[test]
+fn the_hard_limit_is_not_begun_anew() {
+    let limits = Limits {
+        hard_limit: after(3600),
+        ..Limits::default()
+    };
+    let mut first = Story::working(OBEDIENT);
+    first.limit(limits.clone());
+    let launched = first.progress().ages.expect("it runs").launched;
+    first.wait(40 * MINUTE);
+    let mut second = next_daemon(&first, &limits, adopted(Some(1)));
+    second.wait(19 * MINUTE + 30 * SECOND);
+    assert_eq!(second.count("!LimitWarned"), 1);
+    assert_eq!(second.state(), SessionState::Working);
+    let mut third = next_daemon(&second, &limits, adopted(Some(1)));
+    third.wait(MINUTE);
+    assert_eq!(third.count("!LimitWarned"), 0);
+    assert_eq!(third.when("reap(snapshot)"), Some(launched.after(HOUR)));
+    assert_eq!(third.reason(), "hard_limit");
+}
+
+/// A moment that lies ahead is of another clock: it cannot put a limit off.
+#[test]
+fn a_moment_of_another_clock_begins_now() {
+    let limits = Limits {
+        hard_limit: after(3600),
+        ..Limits::default()
+    };
+    let mut story = Story::dormant(OBEDIENT);
+    story.wait(5 * HOUR);
+    story.message();
+    story.wait(2 * SECOND);
+    story.now = MonoTime::from_millis(0);
+    let mut next = next_daemon(&story, &limits, adopted(Some(1)));
+    next.wait(HOUR + MINUTE);
+    assert_eq!(next.reason(), "hard_limit");
+}
+
+/// Behaviour 27: an approval is withdrawn when it was pending for its whole time, whoever asked.
+#[test]
+fn what_is_asked_keeps_its_age() {
+    let mut story = Story::working(OBEDIENT);
+    story.says(AgentStatus::Conversation(conversation(true)));
+    story.asks("a1");
+    let asked = story.now;
+    story.wait(20 * HOUR);
+    let ask = Ask {
+        id: "a1".to_owned(),
+        kind: AskKind::Approval,
+        title: "rm".to_owned(),
+        detail: String::new(),
+    };
+    let limits = Limits::default();
+    let mut next = next_daemon(
+        &story,
+        &limits,
+        Adopted {
+            statuses: vec![AgentStatus::TurnStarted, AgentStatus::Asked(ask)],
+            ..adopted(Some(1))
+        },
+    );
+    next.wait(5 * HOUR);
+    assert_eq!(next.when("withdraw(a1)"), Some(asked.after(24 * HOUR)));
+    assert_eq!(next.reason(), "approval_expired");
+}
+
+/// Behaviour 130: the budget of background tasks goes on, and so does the age of each.
+#[test]
+fn pins_and_tasks_keep_their_age() {
+    let mut story = Story::resting(OBEDIENT);
+    story.roster(&["1"]);
+    let began = story.now;
+    story.wait(2 * HOUR);
+    let pinned = story.progress().ages.and_then(|ages| ages.pinned);
+    let pinned = pinned.expect("a release was deferred").since;
+    let mut next = next_daemon(
+        &story,
+        &Limits::default(),
+        Adopted {
+            tasks: Some(vec![task("1")]),
+            ..adopted(None)
+        },
+    );
+    let holds = next.session().holds(next.now);
+    assert_eq!(
+        holds.iter().map(|hold| hold.since).collect::<Vec<_>>(),
+        [began]
+    );
+    next.wait(3 * HOUR);
+    assert_eq!(next.when("reap(snapshot)"), Some(pinned.after(4 * HOUR)));
+    assert_eq!(next.reason(), "task_hold_expired");
+}
+
+/// A lease holds until its own end, and a full window begins after it.
+#[test]
+fn a_lease_outlives_the_daemon() {
+    let mut story = Story::resting(OBEDIENT);
+    story.hold(1, HOUR).unwrap();
+    let taken = story.now;
+    story.wait(40 * MINUTE);
+    let mut next = next_daemon(&story, &Limits::default(), adopted(None));
+    let holds = next.session().holds(next.now);
+    let lease = holds.first().expect("it is held still");
+    assert_eq!(lease.kind, HoldKind::Lease);
+    assert_eq!((lease.since, lease.until), (taken, Some(taken.after(HOUR))));
+    next.wait(2 * HOUR);
+    assert_eq!(next.when("!HoldLifted"), Some(taken.after(HOUR)));
+    let released = taken.after(HOUR + 30 * MINUTE);
+    assert_eq!(next.when("reap(snapshot)"), Some(released));
 }
 
 /// F 85: news of another launch adopts nothing.

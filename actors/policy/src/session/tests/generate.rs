@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, DeliveryResult, HoldId,
-    HoldLifted, HoldTaken, HostChanged, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, Stop, StopHow,
-    TurnEnded, TurnOutcome, Wake, Who,
+    HoldLifted, HoldTaken, HostChanged, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, Stop,
+    StopHow, TurnEnded, TurnOutcome, Wake, Who,
 };
 use proptest::prelude::*;
 
@@ -250,7 +250,14 @@ fn statuses() -> impl Strategy<Value = AgentStatus> {
         16 => prop::bool::weighted(0.8).prop_map(|able| {
             AgentStatus::Conversation(conversation(able))
         }),
+        2 => (0..100_u64).prop_map(|seconds| AgentStatus::Young {
+            settles_in: Duration::from_secs(seconds),
+        }),
         1 => Just(AgentStatus::CannotResume { detail: "gone".to_owned() }),
+        1 => any::<bool>().prop_map(|retry| AgentStatus::CannotStart {
+            detail: "no".to_owned(),
+            retry,
+        }),
         4 => Just(AgentStatus::Notice { text: "odd".to_owned() }),
     ]
 }

@@ -49,7 +49,11 @@ fn a_host_that_comes_gets_an_agent() {
     let mut story = Story::dormant(OBEDIENT);
     story.feed(CAME);
     story.feed(HostChanged::Waits);
-    assert_eq!(gates(&story), Vec::<String>::new(), "not before it is ready");
+    assert_eq!(
+        gates(&story),
+        Vec::<String>::new(),
+        "not before it is ready"
+    );
     story.wait(2 * SECOND);
     assert_eq!(gates(&story), ["launch(#1, new, relayed)", "open-gate"]);
     assert_eq!(story.state(), SessionState::Resting);
@@ -71,7 +75,11 @@ fn what_is_said_during_a_release_wakes() {
             assert_eq!(last, Some("open-gate"), "moment {moment}: {gates:?}");
             let shut = gates.iter().position(|word| word == "shut-gate");
             let launch = gates.iter().position(|word| word.starts_with("launch("));
-            assert_eq!(shut.is_some(), launch.is_some(), "moment {moment}: {gates:?}");
+            assert_eq!(
+                shut.is_some(),
+                launch.is_some(),
+                "moment {moment}: {gates:?}"
+            );
             assert!(shut <= launch, "moment {moment}: {gates:?}");
             assert_eq!(ends(&story), Vec::<String>::new(), "moment {moment}");
         }
@@ -85,7 +93,10 @@ fn a_line_that_waits_holds() {
     story.feed(HostChanged::Waits);
     assert!(story.stop(StopHow::Release).is_err());
     let holds = story.session().holds(story.now);
-    assert!(holds.iter().any(|hold| hold.kind.code() == "queued"), "{holds:?}");
+    assert!(
+        holds.iter().any(|hold| hold.kind.code() == "queued"),
+        "{holds:?}"
+    );
     story.wait(SECOND);
     assert!(story.stop(StopHow::Release).is_ok(), "it has passed");
 }
@@ -117,11 +128,19 @@ fn a_lost_host_is_waited_for() {
     story.wait(10 * SECOND);
     assert_eq!(story.reason(), "detached");
     assert_eq!(story.state(), SessionState::Interrupted);
-    assert_eq!(ends(&story), Vec::<String>::new(), "nobody is there to be told");
+    assert_eq!(
+        ends(&story),
+        Vec::<String>::new(),
+        "nobody is there to be told"
+    );
     story.forget();
     story.message();
     story.wait(2 * SECOND);
-    assert_eq!(gates(&story), ["launch(#2, resume)"], "nobody's host has it");
+    assert_eq!(
+        gates(&story),
+        ["launch(#2, resume)"],
+        "nobody's host has it"
+    );
     assert_eq!(story.count("deliver(1)"), 1);
 }
 

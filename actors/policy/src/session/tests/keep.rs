@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Incarnation, KeepRule, Keeping, Limits, Order, Progress, Reason, Refusal, SessionEvent,
-    SessionState, StopHow, Who,
+    Incarnation, KeepRule, Keeping, Limits, MonoTime, Order, Progress, Reason, Refusal,
+    SessionEvent, SessionState, Stop, StopHow, Who,
 };
 
+use super::generate::me;
 use super::story::{HOUR, MINUTE, SECOND, Story, wall};
 use super::world::{DEAF, Manners, OBEDIENT, saved, server};
 
+use crate::Effect;
 use crate::session::RETIRED_MAX;
 
 const SERVING: Manners = Manners {
@@ -362,4 +364,27 @@ fn a_message_during_the_end_of_what_is_kept_wakes() {
     assert_eq!(story.state(), SessionState::Working);
     assert_eq!(story.count("deliver(2)"), 1);
     assert!(matches!(story.world.keep(None), Order::Keep(_)));
+}
+
+/// A server that was sent SIGTERM was killed before its grace was over when the answer of the reaper
+/// was read at an earlier moment than the order to send it was given.
+#[test]
+fn the_grace_of_what_is_kept_is_never_shorter() {
+    let deaf = Manners {
+        serves: true,
+        ..DEAF
+    };
+    let mut story = released(deaf);
+    story.forget();
+    let (how, by, asked) = (StopHow::StopAll, me(), story.now);
+    let effects = story.feed(Order::Stop(Stop { how, by }));
+    let terminate = effects.iter().find(|it| matches!(it, Effect::Reap(_)));
+    let answers = story.world.answer(terminate.expect("SIGTERM is asked for"));
+    story.now = MonoTime::from_millis(asked.as_millis() - 1_000);
+    for (_, answer) in answers {
+        story.feed(answer);
+    }
+    story.wait(MINUTE);
+    let killed = story.when("reap(kill)").expect("it is deaf");
+    assert!(killed >= asked.after(Limits::default().term_grace));
 }

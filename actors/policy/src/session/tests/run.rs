@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, ExitStatus, HostChanged,
-    IdleTick,
-    Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued, MonoTime,
-    Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged, Stop,
-    StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
+    IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued,
+    MonoTime, Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged,
+    Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -221,11 +220,13 @@ impl Run {
             Some((first, rest)) if known => (Some(*first), rest.to_vec()),
             Some(_) | None => (None, open),
         };
+        let ages = saved.progress.ages.clone();
         let works = saved.progress.state == SessionState::Working;
         Some(
             Adopted {
                 incarnation: saved.progress.incarnation,
                 running: running?,
+                ages,
                 in_flight,
                 unknown,
                 tasks: Some(Vec::new()),

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use drowse_messages::{AgentStatus, Limits, SessionEvent, SessionState, StartGranted, StopHow};
+use drowse_messages::{
+    AgentStatus, Conversation, Limits, Progress, SessionEvent, SessionState, StartGranted, StopHow,
+    WallTime,
+};
 
 use super::story::{HOUR, MINUTE, SECOND, Story};
-use super::world::{Manners, OBEDIENT, after, conversation};
+use super::world::{Manners, OBEDIENT, after, conversation, saved};
 
-use crate::session::START_TRIES_MAX;
+use crate::session::{SETTLING_MAX, START_TRIES_MAX};
 
 const JUST: Duration = Duration::from_millis(1);
 
@@ -99,6 +102,95 @@ fn a_failing_session_recovers() {
         story.wait(2 * SECOND);
         assert_eq!(story.state(), SessionState::Working);
         assert_eq!(story.count("deliver(1)"), 1);
+    }
+}
+
+/// Behaviour 73: a conversation that was begun lately is left alone until it has settled, which is
+/// said; the message waits for it, and once that time has passed nothing waits.
+#[test]
+fn a_young_conversation_is_left_alone() {
+    let mut story = Story::working(OBEDIENT);
+    story.says(AgentStatus::Conversation(conversation(true)));
+    story.says(AgentStatus::Young { settles_in: MINUTE });
+    story.turn_ends();
+    story.says(AgentStatus::Conversation(conversation(true)));
+    story.stop(StopHow::Release).unwrap();
+    story.wait(5 * SECOND);
+    story.forget();
+    story.message();
+    assert_eq!(story.state(), SessionState::Starting);
+    let waits = |event: &SessionEvent| matches!(event, SessionEvent::Notice { text } if text.contains("would harm"));
+    assert_eq!(story.events().filter(|event| waits(event)).count(), 1);
+    assert_eq!(story.count("ask-start"), 0);
+    story.wait(50 * SECOND);
+    assert_eq!(story.count("launch("), 0);
+    story.wait(10 * SECOND);
+    assert_eq!(
+        story
+            .words(|w| w.starts_with("launch") || w.starts_with("deliver"))
+            .len(),
+        2
+    );
+    story.turn_ends();
+    story.stop(StopHow::Release).unwrap();
+    story.wait(5 * SECOND);
+    story.forget();
+    story.message();
+    story.wait(SECOND);
+    assert_eq!(story.count("launch("), 1, "it has settled");
+}
+
+/// Behaviour 73: a new conversation has nothing to wait for, and a clock that was set back does not
+/// keep a session from starting for long.
+#[test]
+fn a_young_conversation_is_waited_for_in_bounds() {
+    let mut young = saved(Progress::default(), &[1]);
+    young.progress.state = SessionState::Released;
+    young.progress.conversation = Some(Conversation {
+        not_before: Some(WallTime(u64::MAX)),
+        ..conversation(true)
+    });
+    for fresh in [true, false] {
+        let mut story = Story::restored(&young, OBEDIENT, Limits::default());
+        story.wake(false);
+        story.wait(SETTLING_MAX - SECOND);
+        assert_eq!(story.count("launch("), 0);
+        if fresh {
+            story.wake(true);
+            story.wait(JUST * 10);
+            assert_eq!(story.count("launch("), 1);
+        } else {
+            let next = story.session().next_deadline();
+            assert_eq!(next, Some(story.now.after(SECOND)));
+            story.stop(StopHow::Stop).unwrap();
+            assert!(story.session().is_asleep());
+        }
+    }
+}
+
+/// An agent that says why it cannot be used is tried again, or not, as it says.
+#[test]
+fn an_agent_that_cannot_start_says_so() {
+    for retry in [true, false] {
+        let mut story = Story::dormant(DIES);
+        story.message();
+        story.wait(100 * JUST);
+        story.says(AgentStatus::CannotStart {
+            detail: "wants a login".to_owned(),
+            retry,
+        });
+        story.world.manners = OBEDIENT;
+        story.wait(5 * SECOND);
+        let expected = if retry {
+            SessionState::Working
+        } else {
+            SessionState::Failing
+        };
+        assert_eq!(story.state(), expected);
+        let told = story.events().any(|event| {
+            matches!(event, SessionEvent::StartFailed { error, .. } if error == "wants a login")
+        });
+        assert!(told);
     }
 }
 
@@ -199,6 +291,25 @@ fn a_late_cannot_resume_keeps_the_message() {
     story.wait(MINUTE);
     assert_eq!(story.state(), SessionState::Failing);
     assert_eq!(story.count("settle(1, queued)"), 1);
+}
+
+/// D24, D29: an agent that says why it does not start is started again later, in the same
+/// conversation.
+#[test]
+fn a_start_that_the_agent_refuses_is_tried_again() {
+    let mut story = Story::dormant(OBEDIENT);
+    story.world.manners.gets_ready = false;
+    story.wake(false);
+    story.wait(200 * JUST);
+    story.says(AgentStatus::CannotStart {
+        detail: "already has an active writer".to_owned(),
+        retry: true,
+    });
+    story.world.manners.gets_ready = true;
+    story.wait(MINUTE);
+    assert_eq!(story.count("launch(#1, new)"), 1);
+    assert_eq!(story.count("launch(#2, new)"), 1);
+    assert_eq!(story.state(), SessionState::Resting);
 }
 
 /// D52: an agent that gets ready and ends before it did anything, with a message waiting behind

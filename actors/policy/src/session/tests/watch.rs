@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drowse_messages::{
-    DeliveryResult, HostChanged, Hosted, Incarnation, KeptReport, Limits, MessageId, MessageState, MonoTime, Order,
-    Progress, ReapStep, Reason, Refusal, SavedSession, SessionEvent, SessionReport, SessionState,
-    StopHow,
+    DeliveryResult, HostChanged, Hosted, Incarnation, KeptReport, Limits, MessageId, MessageState,
+    MonoTime, Order, Progress, ReapStep, Reason, Refusal, SavedSession, SessionEvent,
+    SessionReport, SessionState, StopHow,
 };
 
 use super::generate::TERM_GRACE;
@@ -282,7 +282,10 @@ impl Watch {
             Effect::Publish(event) => self.check_event(before, now, event),
             Effect::EndHost(_) => {
                 let host = self.host.take();
-                assert!(host.is_some() || self.removed, "8: nobody is there to be told");
+                assert!(
+                    host.is_some() || self.removed,
+                    "8: nobody is there to be told"
+                );
             }
             Effect::Forget
             | Effect::Refuse(_)
@@ -416,7 +419,11 @@ impl Watch {
             let gate = |open| self.trees.get(&open).is_some_and(|tree| tree.gate);
             let passes = self.open.is_some_and(gate);
             let comes = !after.is_asleep() && after.state() != SessionState::Resting;
-            assert!(passes || comes, "what its host said is lost: {:?}", after.state());
+            assert!(
+                passes || comes,
+                "what its host said is lost: {:?}",
+                after.state()
+            );
         }
         let deadline = after.next_deadline();
         if after.is_asleep() && after.retired().is_empty() {
@@ -451,10 +458,14 @@ impl Watch {
             last_error,
             keeping,
             hosted,
+            ages,
         } = &self.written;
         assert_eq!(*hosted != Hosted::Never, report.relayed);
         let kept = KeptReport::all(report.id, &report.name, keeping);
         assert_eq!(kept, report.kept);
+        let works = matches!(state, SessionState::Working | SessionState::NeedsYou);
+        let rests = matches!(state, SessionState::Waiting | SessionState::Resting);
+        assert_eq!(ages.is_some(), works || rests, "ages of a live backend");
         // Every reader sees the same, and so does the next daemon.
         assert_eq!(
             (*state, *incarnation, running.as_ref()),

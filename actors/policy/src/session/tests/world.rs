@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
-    HostChanged,
-    Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId, Order,
-    ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
+    HostChanged, Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId,
+    Order, ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
     Running, SavedSession, SessionId, StartGranted, StatusChanged, Survivor, Task, TreeEmptied,
     TurnEnded, TurnOutcome, Who,
 };
@@ -83,8 +82,8 @@ pub(super) fn saved(progress: Progress, queued: &[u64]) -> SavedSession {
 pub(super) fn conversation(resumable: bool) -> Conversation {
     Conversation {
         native_id: "native-1".to_owned(),
-        path: None,
         resumable,
+        ..Conversation::default()
     }
 }
 
