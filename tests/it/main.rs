@@ -35,6 +35,7 @@ mod real_codex_relay;
 mod real_mcp;
 mod real_openapi;
 mod real_pi;
+mod real_relay;
 mod real_wire;
 mod reasons;
 mod recover;
