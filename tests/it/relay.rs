@@ -75,6 +75,20 @@ fn initialize(host: &mut Host) {
     assert_eq!(answered["response"]["request_id"], "req_1");
 }
 
+/// Waits until it is on disk that the agent runs: before, it is ended with its daemon.
+fn wait_written_down(daemon: &TestDaemon) {
+    let rests = |event: &SessionEvent| {
+        matches!(
+            event,
+            SessionEvent::StateChanged {
+                to: SessionState::Resting,
+                ..
+            }
+        )
+    };
+    daemon.wait_event(&session(daemon), "it rests", 1, rests);
+}
+
 /// Nothing of ours reaches a host.
 fn assert_clean(host: &Host) {
     let heard = String::from_utf8_lossy(&host.heard()).into_owned();
@@ -233,6 +247,7 @@ fn nothing_is_lost_or_doubled_when_the_daemon_is_killed() {
     let mut daemon = daemon!("relay-kill").limit("idle_after", "1h").start();
     let count = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i; done; exec cat";
     let mut host = host_of(&daemon, &["sh", "-c", count]);
+    wait_written_down(&daemon);
     let expected: String = (1..=30_000).map(|i| format!("line {i}\n")).collect();
     for part in 1..=4 {
         host.wait_bytes(expected.len() * part / 6);
@@ -258,6 +273,7 @@ fn nothing_a_host_says_is_lost_or_doubled() {
     let mut host = host_of(&daemon, &["cat"]);
     host.write(b"begin\n");
     host.wait_bytes(6);
+    wait_written_down(&daemon);
     let expected: String = (1..=30_000).map(|i| format!("line {i}\n")).collect();
     let mut stdin = host.take_stdin();
     let said = expected.clone();

@@ -31,16 +31,19 @@ pub(super) fn run(globals: Globals, args: RunArgs) -> ExitCode {
             let _said = End::of(Failure::new(Exit::Error, text));
             ExitCode::from(NOT_FOUND)
         }
-        Err(Begin::Failed(failure)) => match fallback {
+        Err(Begin::NoDaemon(failure)) => match fallback {
             Some(command) => run_bare(command, &failure),
             None => End::of(failure),
         },
+        Err(Begin::Failed(failure)) => End::of(failure),
     }
 }
 
 /// Why there is no session.
 enum Begin {
     NotFound(String),
+    /// None is there, and none could be started, or it takes nothing new.
+    NoDaemon(Failure),
     Failed(Failure),
 }
 
@@ -85,15 +88,12 @@ fn begin(globals: Globals, args: RunArgs) -> Result<Shim, Begin> {
     });
     match opened {
         Ok(opened) => Ok(Shim::new(connect, opened, signals)),
-        Err(Refusal::NoDaemon(failure)) => Err(failure.into()),
-        Err(Refusal::Refused(refused)) => {
-            let exit = if refused.again {
-                Exit::Temporary
-            } else {
-                Exit::Usage
-            };
-            Err(Failure::new(exit, refused.text).into())
-        }
+        Err(Refusal::NoDaemon(failure)) => Err(Begin::NoDaemon(failure)),
+        Err(Refusal::Refused(refused)) => Err(if refused.again {
+            Begin::NoDaemon(Failure::new(Exit::Temporary, refused.text))
+        } else {
+            Begin::Failed(Failure::new(Exit::Usage, refused.text))
+        }),
     }
 }
 

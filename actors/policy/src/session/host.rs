@@ -228,9 +228,10 @@ fn is_agent_lost(common: &Common) -> bool {
         | Reason::Manual
         | Reason::TaskHoldExpired
         | Reason::ApprovalExpired
-        | Reason::HardLimit
-        | Reason::DaemonShutdown => end.mid_turn,
-        Reason::Detached
+        | Reason::HardLimit => end.mid_turn,
+        // What it was doing was perhaps not on disk yet.
+        Reason::DaemonShutdown
+        | Reason::Detached
         | Reason::StartFailed
         | Reason::Crashed { .. }
         | Reason::Stopped
