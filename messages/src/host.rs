@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::ExitStatus;
+
 /// News of a session's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,7 +32,7 @@ pub enum HostChanged {
 #[serde(rename_all = "snake_case")]
 pub enum HostEnd {
     /// The agent ended; `None`: nobody can tell how.
-    Exited(Option<crate::ExitStatus>),
+    Exited(Option<ExitStatus>),
     /// There was no agent at the time: somebody stopped the session, or the host said goodbye.
     Ended,
     /// The agent could not be started, or started again.

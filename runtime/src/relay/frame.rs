@@ -284,7 +284,10 @@ fn put(into: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     }
 }
 
-fn split(bytes: &[u8]) -> Result<Option<(u8, &[u8], usize)>, FrameError> {
+/// Kind and payload of a frame, and how many bytes it takes.
+type Split<'a> = (u8, &'a [u8], usize);
+
+fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
     };

@@ -412,8 +412,12 @@ fn refusal(error: StoreError, session: SessionId) -> Refusal {
         StoreError::NotFound => Refusal::NoSuchSession {
             session: session.to_string(),
         },
-        other => Refusal::StoreFailed {
-            detail: other.to_string(),
+        StoreError::NameTaken
+        | StoreError::Ambiguous(_)
+        | StoreError::InboxFull(_)
+        | StoreError::Invalid(_)
+        | StoreError::Failed(_) => Refusal::StoreFailed {
+            detail: error.to_string(),
         },
     }
 }

@@ -225,9 +225,12 @@ fn a_wake_that_fails_is_told() {
     story.feed(HostChanged::Waits);
     story.wait(10 * MINUTE);
     assert_eq!(story.state(), SessionState::Failing);
-    let ended = story.events().find_map(|event| match event {
-        SessionEvent::HostEnded { end, .. } => Some(end.clone()),
-        _ => None,
+    let ended = story.events().find_map(|event| {
+        if let SessionEvent::HostEnded { end, .. } = event {
+            Some(end.clone())
+        } else {
+            None
+        }
     });
     let error = "no such folder".to_owned();
     assert_eq!(ended, Some(HostEnd::Failed { error }));
