@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, AccountChange, Event, HoldId, HoldLifted, HoldTaken, Kept, MessageId, OpenSession,
-    Order, Refusal, Restarting, Running, SavedMessage, SendMessage, SessionId, SessionPage,
-    SessionReport, StatusReport,
+    Accepted, AccountChange, Event, HoldId, HoldLifted, HoldTaken, HostChanged, Kept, KeptRelay,
+    MessageId, OpenSession, Order, Refusal, Restarting, Running, SavedMessage, SendMessage,
+    SessionId, SessionPage, SessionReport, StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -23,7 +23,8 @@ use crate::leftover;
 use crate::ports::{Page, Ports, ProcessTrees, Store, StoreError};
 use crate::reaper::ReaperActor;
 use crate::registry::{
-    Adopt, Change, Drain, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, SuspendAll,
+    Adopt, Change, Drain, FromHost, Meet, Open, Pass, RegistryActor, Reload, Send, Serve,
+    SuspendAll,
 };
 use crate::session::Peers;
 use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
@@ -358,6 +359,27 @@ impl DaemonHandle {
         };
         self.order(session, Order::TakeHold(taken.clone())).await?;
         Ok(HoldGuard::new(self.clone(), session, taken))
+    }
+
+    /// Opens a session for a host, which proves itself with `key` when it comes back.
+    ///
+    /// # Errors
+    /// As [`DaemonHandle::open`].
+    pub async fn open_relayed(
+        &self,
+        open: OpenSession,
+        key: String,
+    ) -> Result<SessionReport, Refusal> {
+        let report = self.open(open).await?;
+        let memory = Vec::new();
+        self.store.keep_relay(report.id, KeptRelay { key, memory });
+        Ok(report)
+    }
+
+    /// Tells a session what is new about its host. Call it on the arbiter of the core actors, so
+    /// that nothing overtakes it.
+    pub fn host_changed(&self, id: SessionId, changed: HostChanged) {
+        self.registry.do_send(FromHost { id, changed });
     }
 
     pub(crate) fn lift(&self, session: SessionId, lifted: HoldLifted) {

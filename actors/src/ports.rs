@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drowse_messages::{
-    Accepted, Adopted, Conversation, Event, Incarnation, KeepTarget, Kept, LimitOverrides, Limits,
-    MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport, Profile, Progress,
-    ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession, SendMessage, SessionId,
-    SessionState, Usage, WallTime,
+    Accepted, Adopted, Conversation, Event, HostEnd, Incarnation, KeepTarget, Kept, KeptRelay,
+    LimitOverrides, Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport,
+    Profile, Progress, ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession,
+    SendMessage, SessionId, SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
@@ -55,6 +55,8 @@ pub struct Launch {
     pub eof_grace: Duration,
     /// And after SIGTERM.
     pub term_grace: Duration,
+    /// A host speaks to it, and what it says is the host's.
+    pub relayed: bool,
 }
 
 /// A backend that an earlier daemon left, as the store knows it.
@@ -79,6 +81,9 @@ pub trait Backends: fmt::Debug {
     fn launch(&self, launch: Launch, facts: Recipient<Facts>);
     /// Passes an order on. One for a backend that is gone is dropped: its exit was reported.
     fn order(&self, session: SessionId, incarnation: Incarnation, order: BackendOrder);
+    /// Tells a session's host that its agent has ended, behind all that it said. One that is gone is
+    /// not told.
+    fn end_host(&self, session: SessionId, end: HostEnd);
     /// Hears of a retired keeper that an earlier daemon left: that it is over is told as
     /// `KeptEnded`, at once when it is gone already.
     fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>);
@@ -241,6 +246,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Forgets a session and all that belongs to it. A later `save` of it writes nothing
     /// (behaviour 89).
     fn forget(&self, id: SessionId);
+    /// Writes down what it takes to go on with the host of a session.
+    fn keep_relay(&self, id: SessionId, kept: KeptRelay);
+    /// Reads that; `NotFound` for one that never had a host.
+    fn relay(&self, id: SessionId) -> Stored<KeptRelay>;
     /// Appends an event.
     fn record(&self, event: Event);
     /// Kept events, oldest first: those with a number above `after`, or the newest ones. Begins

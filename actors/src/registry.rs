@@ -15,9 +15,9 @@ use actix::{
     WrapFuture,
 };
 use drowse_messages::{
-    Accepted, AccountChange, MessageQueued, OpenSession, Order, Profile, Progress, Refusal,
-    SavedSession, SendMessage, SessionEvent, SessionId, SessionReport, StartGranted, Stop, StopHow,
-    Suspend, Who,
+    Accepted, AccountChange, HostChanged, HostEnd, MessageQueued, OpenSession, Order, Profile,
+    Progress, Refusal, SavedSession, SendMessage, SessionEvent, SessionId, SessionReport,
+    StartGranted, Stop, StopHow, Suspend, Who,
 };
 use drowse_policy::registry::{Effect, Input, Registry};
 use drowse_policy::session::{Session, Times};
@@ -62,6 +62,14 @@ pub(crate) struct Pass {
 pub(crate) struct Change {
     pub(crate) id: SessionId,
     pub(crate) change: AccountChange,
+}
+
+/// Something is new about the host of a session.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct FromHost {
+    pub(crate) id: SessionId,
+    pub(crate) changed: HostChanged,
 }
 
 /// Shut every session down; answered when all trees are gone.
@@ -111,6 +119,7 @@ pub(crate) enum Said {
     AskStart,
     StartSettled,
     Suspended,
+    HostEnded,
     MaySleep { handled: u64 },
     Gone { orderly: bool },
 }
@@ -302,6 +311,8 @@ impl RegistryActor {
     /// A session's actor vanished: a fault of ours. Its tree is ended, and the record says so.
     fn mourn(&mut self, id: SessionId, ctx: &mut Context<Self>) {
         tracing::error!(session = %id, "the session's actor vanished; ending its processes");
+        self.ports.backends.end_host(id, HostEnd::Exited(None));
+        self.feed(Input::HostWent(id), None, ctx);
         let Ports { store, trees, .. } = self.ports.clone();
         let at = self.ports.clock.wall();
         let work = async move { leftover::mourn(&*store, &*trees, id, at).await };
@@ -496,10 +507,10 @@ impl Handler<Send> for RegistryActor {
     type Result = ResponseFuture<Result<Accepted, Refusal>>;
 
     fn handle(&mut self, send: Send, ctx: &mut Context<Self>) -> Self::Result {
-        if let Err(refusal) = self.admit() {
+        let Send { id, message } = send;
+        if let Err(refusal) = self.policy().admits_message(id) {
             return Box::pin(async move { Err(refusal) });
         }
-        let Send { id, message } = send;
         let (stored, this) = (self.ports.store.enqueue(id, message), ctx.address());
         Box::pin(async move {
             let accepted = stored
@@ -557,6 +568,20 @@ impl Handler<Deliver> for RegistryActor {
     }
 }
 
+impl Handler<FromHost> for RegistryActor {
+    type Result = ();
+
+    fn handle(&mut self, FromHost { id, changed }: FromHost, ctx: &mut Context<Self>) {
+        match changed {
+            HostChanged::Attached { pid, .. } => self.feed(Input::HostCame(id, pid), None, ctx),
+            HostChanged::Lost => self.feed(Input::HostWent(id), None, ctx),
+            HostChanged::Waits | HostChanged::Passed | HostChanged::Closed => {}
+        }
+        let parcel = Parcel::Input(changed.into());
+        self.feed(Input::Arrived(id), Some(parcel), ctx);
+    }
+}
+
 impl Handler<FromSession> for RegistryActor {
     type Result = ();
 
@@ -565,6 +590,7 @@ impl Handler<FromSession> for RegistryActor {
             Said::AskStart => Input::AskStart(id),
             Said::StartSettled => Input::StartSettled(id),
             Said::Suspended => Input::Suspended(id),
+            Said::HostEnded => Input::HostWent(id),
             Said::MaySleep { handled } => Input::MaySleep { id, handled },
             Said::Gone { orderly } => {
                 self.sessions.remove(&id);

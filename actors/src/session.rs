@@ -168,6 +168,7 @@ impl SessionActor {
                 conversation,
                 eof_grace,
                 term_grace,
+                relayed,
             } => {
                 let recipe = self.profile.recipe.clone();
                 let session = id;
@@ -178,10 +179,15 @@ impl SessionActor {
                     conversation,
                     eof_grace,
                     term_grace,
+                    relayed,
                 };
                 backends.launch(launch, ctx.address().recipient());
             }
             Effect::Tell { incarnation, order } => backends.order(id, incarnation, order),
+            Effect::EndHost(end) => {
+                backends.end_host(id, end);
+                self.tell_registry(Said::HostEnded);
+            }
             Effect::Watch(kept) => backends.watch(id, *kept, ctx.address().recipient()),
             Effect::Reap(request) => {
                 self.peers.reaper.do_send(Reap {

@@ -4,9 +4,9 @@
 use actix::Message;
 
 use crate::{
-    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched,
-    MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster,
-    TreeEmptied,
+    Activity, Adopted, ChildExited, Delivered, Event, HostChanged, IdleTick, KeptEnded,
+    LaunchFailed, Launched, MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged,
+    Stop, Suspend, TaskRoster, TreeEmptied,
 };
 
 macro_rules! facts {
@@ -16,5 +16,5 @@ macro_rules! facts {
 }
 
 facts! {
-    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster, TreeEmptied,
+    Activity, Adopted, ChildExited, Delivered, Event, IdleTick, KeptEnded, LaunchFailed, Launched, MessageQueued, ReapReport, ReapRequest, StartGranted, StatusChanged, Stop, Suspend, TaskRoster, TreeEmptied, HostChanged,
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::HostEnd;
 use crate::id::{HoldId, Incarnation, MessageId, SessionId};
 use crate::kept::KeptProcess;
 use crate::process::{ProcReport, Survivor};
@@ -68,6 +69,23 @@ pub enum SessionEvent {
         incarnation: Incarnation,
         /// The agent's pid, which is the same as before.
         agent_pid: i32,
+    },
+    /// The host of a relayed session is there, at first or again.
+    HostAttached {
+        /// The process that stands in the agent's place for it.
+        pid: i32,
+    },
+    /// The host is gone without a word; it is waited for.
+    HostLost {
+        /// The process that stood in the agent's place for it.
+        pid: i32,
+    },
+    /// The host was told that its agent has ended, and how; anybody may use the session now.
+    HostEnded {
+        /// The process that stood in the agent's place for it.
+        pid: i32,
+        /// What it was told.
+        end: HostEnd,
     },
     /// The agent could not be started, or did not get ready.
     StartFailed {

@@ -6,6 +6,7 @@
 //! | the session itself | session | [`IdleTick`] |
 //! | reaper | session | [`ReapReport`] |
 //! | clients and extensions, by way of the registry | session | [`Order`] ([`Stop`], [`Wake`], [`HoldTaken`] ..), [`MessageQueued`], [`Suspend`] |
+//! | the shim of a relayed session's host, by way of the registry | session | [`HostChanged`] |
 //! | session | reaper | [`ReapRequest`] |
 //! | session | status actor | [`SessionReport`] |
 //! | everybody | subscribers | [`Event`] |
@@ -19,6 +20,7 @@ mod actix_impls;
 mod event;
 mod failure;
 mod hold;
+mod host;
 mod id;
 mod kept;
 mod limits;
@@ -35,6 +37,7 @@ mod wire;
 pub use event::{Event, SessionEvent};
 pub use failure::{DropReason, Ends, Failure, FailureCode};
 pub use hold::{Hold, HoldKind, HoldLifted, HoldTaken};
+pub use host::{HostChanged, HostEnd, KeptRelay};
 pub use id::{HoldId, IdError, Incarnation, MessageId, Name, SessionId};
 pub use kept::{
     Keep, KeepTarget, Keeping, Kept, KeptEnded, KeptProcess, KeptReport, NewKeep, StopSession,
@@ -47,7 +50,7 @@ pub use process::{
 pub use reason::{EndReport, Reason, Refusal, Who};
 pub use registry::{Accepted, AccountChange, OpenSession, Order, SendMessage};
 pub use saved::{
-    Ages, Lease, MessageState, Pinned, Profile, Progress, Recipe, Running, SavedMessage,
+    Ages, Hosted, Lease, MessageState, Pinned, Profile, Progress, Recipe, Running, SavedMessage,
     SavedSession, ToldTask, WaitingChange,
 };
 pub use session::{

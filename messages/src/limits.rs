@@ -27,6 +27,8 @@ pub struct Limits {
     /// A command of the agent's that still runs holds, as the process tree shows it, where the
     /// agent reports none. On.
     pub observed: bool,
+    /// How long a relayed session waits for a host that is gone without a word. 60 s.
+    pub detach_hold: Limit,
     /// What outlives the session's processes. Nothing.
     pub keep: Vec<KeepRule>,
 }
@@ -42,6 +44,7 @@ impl Default for Limits {
             eof_grace: Duration::from_secs(2),
             term_grace: Duration::from_secs(5),
             observed: true,
+            detach_hold: Limit::After(Duration::from_secs(60)),
             keep: Vec::new(),
         }
     }
@@ -67,6 +70,8 @@ pub struct LimitOverrides {
     pub term_grace: Option<Duration>,
     /// See [`Limits::observed`].
     pub observed: Option<bool>,
+    /// See [`Limits::detach_hold`].
+    pub detach_hold: Option<Limit>,
     /// More of [`Limits::keep`]: rules add up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeepRule>,
@@ -89,6 +94,7 @@ impl Limits {
             eof_grace: over.eof_grace.unwrap_or(self.eof_grace),
             term_grace: over.term_grace.unwrap_or(self.term_grace),
             observed: over.observed.unwrap_or(self.observed),
+            detach_hold: over.detach_hold.unwrap_or(self.detach_hold),
             keep,
         }
     }

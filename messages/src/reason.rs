@@ -52,6 +52,8 @@ pub enum Reason {
     ApprovalExpired,
     /// It had lived for `hard_limit`.
     HardLimit,
+    /// Its host was gone without a word for `detach_hold`.
+    Detached,
     /// It never became ready, or ended before it was.
     StartFailed,
     /// It ended without being asked.
@@ -78,6 +80,7 @@ impl Reason {
             Self::TaskHoldExpired => "task_hold_expired",
             Self::ApprovalExpired => "approval_expired",
             Self::HardLimit => "hard_limit",
+            Self::Detached => "detached",
             Self::StartFailed => "start_failed",
             Self::Crashed { .. } => "crashed",
             Self::DaemonShutdown => "daemon_shutdown",
@@ -96,11 +99,12 @@ impl Reason {
             Self::TaskHoldExpired => 3,
             Self::ApprovalExpired => 4,
             Self::HardLimit => 5,
-            Self::StartFailed => 6,
-            Self::Crashed { .. } => 7,
-            Self::DaemonShutdown => 8,
-            Self::Stopped => 9,
-            Self::Removed => 10,
+            Self::Detached => 6,
+            Self::StartFailed => 7,
+            Self::Crashed { .. } => 8,
+            Self::DaemonShutdown => 9,
+            Self::Stopped => 10,
+            Self::Removed => 11,
         }
     }
 }
@@ -118,6 +122,7 @@ impl fmt::Display for Reason {
             | Self::TaskHoldExpired
             | Self::ApprovalExpired
             | Self::HardLimit
+            | Self::Detached
             | Self::StartFailed
             | Self::DaemonShutdown
             | Self::Stopped
@@ -214,7 +219,8 @@ const fn occasion(reason: Reason) -> &'static str {
         | Reason::AccountChange
         | Reason::TaskHoldExpired
         | Reason::ApprovalExpired
-        | Reason::HardLimit => "release",
+        | Reason::HardLimit
+        | Reason::Detached => "release",
         Reason::StartFailed => "failed start",
         Reason::Crashed { .. } => "crash",
         Reason::DaemonShutdown => "shutdown",
@@ -302,6 +308,11 @@ pub enum Refusal {
         /// Why.
         detail: String,
     },
+    /// A host has the session, and speaks to the agent itself.
+    Relayed {
+        /// The process that stands in the agent's place for it.
+        pid: i32,
+    },
     /// The store could not keep it; nothing was accepted.
     StoreFailed {
         /// What it said.
@@ -328,6 +339,7 @@ impl Refusal {
             Self::InboxFull { .. } => "inbox_full",
             Self::Draining => "draining",
             Self::CannotRestart { .. } => "cannot_restart",
+            Self::Relayed { .. } => "relayed",
             Self::StoreFailed { .. } => "store_failed",
             Self::SessionFailed => "session_failed",
         }
@@ -366,6 +378,11 @@ impl fmt::Display for Refusal {
             Self::InboxFull { queued } => write!(f, "{queued} messages are waiting already"),
             Self::Draining => f.write_str("the daemon is shutting down"),
             Self::CannotRestart { detail } => write!(f, "cannot restart: {detail}"),
+            Self::Relayed { pid } => write!(
+                f,
+                "its host speaks to the agent itself, through drowse run (process {pid}): \
+                 send there, or end that first"
+            ),
             Self::StoreFailed { detail } => write!(f, "not accepted, the store failed: {detail}"),
             Self::SessionFailed => f.write_str("the session failed inside drowse"),
         }

@@ -73,9 +73,24 @@ pub struct Progress {
     pub last_error: Option<String>,
     /// What outlives its backends.
     pub keeping: Keeping,
+    /// Whether a host relays it.
+    pub hosted: Hosted,
     /// Since when things are so in the life of a backend that may be taken over; `None`: there is
     /// none. Kept with `running`.
     pub ages: Option<Ages>,
+}
+
+/// Whether a session is, or was, relayed to a host that believes to have started its agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hosted {
+    /// It never had a host.
+    #[default]
+    Never,
+    /// It has one, which may be on its way back after a restart of the daemon.
+    Now,
+    /// The host has left: anybody may use the session.
+    Formerly,
 }
 
 impl Default for Progress {
@@ -89,6 +104,7 @@ impl Default for Progress {
             end: None,
             last_error: None,
             keeping: Keeping::default(),
+            hosted: Hosted::Never,
             ages: None,
         }
     }

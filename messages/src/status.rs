@@ -11,7 +11,7 @@ use crate::id::{HoldId, Incarnation, Name, SessionId};
 use crate::kept::KeptReport;
 use crate::process::ProcIdentity;
 use crate::reason::{EndReport, Who};
-use crate::saved::{Profile, Progress, SavedSession};
+use crate::saved::{Hosted, Profile, Progress, SavedSession};
 use crate::session::{Ask, Conversation, Task};
 use crate::time::{WallTime, millis};
 
@@ -272,6 +272,12 @@ pub struct SessionReport {
     /// What outlives its processes, or is to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptReport>,
+    /// A host relays it, or did: its agent was started by `drowse run`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relayed: bool,
+    /// The process that stands in the agent's place for its host, while that is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_pid: Option<i32>,
     /// Only while it is awake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awake: Option<AwakeReport>,
@@ -306,6 +312,8 @@ impl SessionReport {
             end: progress.end,
             last_error: progress.last_error,
             kept: KeptReport::all(profile.id, &profile.name, &progress.keeping),
+            relayed: progress.hosted != Hosted::Never,
+            host_pid: None,
             awake: None,
         }
     }

@@ -17,8 +17,8 @@ use actix::Recipient;
 use drowse_actors::ports::{Backends, Clock, Launch, Left, LocalPending, Store};
 use drowse_actors::session::Facts;
 use drowse_messages::{
-    Adopted, AgentStatus, Conversation, Incarnation, Kept, LaunchFailed, Limit, Name, Recipe,
-    SessionId,
+    Adopted, AgentStatus, Conversation, HostEnd, Incarnation, Kept, KeptRelay, LaunchFailed, Limit,
+    Name, ProcIdentity, Recipe, SessionId,
 };
 use drowse_policy::BackendOrder;
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +31,7 @@ use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
+use crate::relay::Hub;
 use crate::token::SessionTokens;
 use retired::{Retired, Retiring};
 
@@ -44,7 +45,7 @@ mod retired;
 mod strays;
 
 use claim::Claims;
-use link::{Taken, Ties};
+use link::{Parts, Relayed, Taken, Ties};
 
 /// 256 orders wait for one backend at most. Policy gives a handful for each turn.
 const ORDERS_MAX: usize = 256;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) tokens: SessionTokens,
     /// Which conversations are taken.
     pub(crate) claims: Claims,
+    /// The hosts of relayed sessions.
+    pub(crate) hub: Rc<Hub>,
 }
 
 impl Shared {
@@ -203,6 +206,7 @@ impl LocalBackends {
         link: impl Future<Output = Option<Retiring>> + 'static,
     ) {
         let (live, retired, shared) = (self.live.clone(), self.retired(), self.shared.clone());
+        let hub = self.shared.hub.clone();
         actix_rt::spawn(async move {
             if let Some(retiring) = link.await {
                 retired.hold(shared, (session, incarnation), retiring, facts);
@@ -212,7 +216,32 @@ impl LocalBackends {
             if live.get(&session).is_some_and(is_own) {
                 live.remove(&session);
             }
+            drop(live);
+            hub.tidy(session);
         });
+    }
+
+    /// A gate is open or shut when the step that decided so is over, not when a link hears of it:
+    /// nothing of a host's is written in between.
+    fn turn_gate(&self, session: SessionId, incarnation: Incarnation, order: &BackendOrder) {
+        let is_own = |live: &Live| live.incarnation == incarnation;
+        if !self.live.borrow().get(&session).is_some_and(is_own) {
+            return;
+        }
+        let Some(host) = self.shared.hub.get(session) else {
+            return;
+        };
+        match order {
+            BackendOrder::OpenGate => host.open_gate(),
+            BackendOrder::ShutGate { .. } => host.shut_gate(),
+            BackendOrder::Deliver(_)
+            | BackendOrder::Interrupt
+            | BackendOrder::Answer { .. }
+            | BackendOrder::Withdraw { .. }
+            | BackendOrder::Close
+            | BackendOrder::Dismiss
+            | BackendOrder::Retire { .. } => {}
+        }
     }
 
     /// Keepers that listen in the folder for sessions without a backend here.
@@ -270,6 +299,7 @@ impl Backends for LocalBackends {
         if self.retired.order(session, incarnation, &order) {
             return;
         }
+        self.turn_gate(session, incarnation, &order);
         let live = self.live.borrow();
         let Some(backend) = live
             .get(&session)
@@ -345,6 +375,10 @@ impl Backends for LocalBackends {
         Box::pin(strays::end(self.shared.clone(), strays))
     }
 
+    fn end_host(&self, session: SessionId, end: HostEnd) {
+        self.shared.hub.end(session, end);
+    }
+
     fn watch(&self, session: SessionId, kept: Kept, facts: Recipient<Facts>) {
         let shared = self.shared.clone();
         self.retired().watch(shared, session, kept, facts);
@@ -357,6 +391,40 @@ struct Prepared {
     adapter: Arc<dyn Adapter>,
     plan: Plan,
     fresh_id: String,
+}
+
+impl Prepared {
+    /// What stands between the agent and a host, if it has one.
+    async fn relayed(
+        &self,
+        shared: &Shared,
+        launch: &Launch,
+        agent: ProcIdentity,
+    ) -> Option<Relayed> {
+        if !launch.relayed {
+            return None;
+        }
+        let kept = match shared.store.relay(launch.session).await {
+            Ok(kept) => kept,
+            Err(error) => {
+                tracing::error!(session = %launch.session, %error, "a host's words are lost");
+                KeptRelay::default()
+            }
+        };
+        let memory = Some(&kept.memory[..]).filter(|memory| !memory.is_empty());
+        let filter = self.adapter.relay(memory);
+        let by_lines = filter.is_some();
+        let is_known = |conversation: &Conversation| conversation.resumable;
+        let first = !launch.conversation.as_ref().is_some_and(is_known);
+        let parts = Parts {
+            host: shared.hub.get_or_make(launch.session, 0, by_lines),
+            filter,
+            agent,
+            store: shared.store.clone(),
+            kept,
+        };
+        Some(Relayed::new(parts, first))
+    }
 }
 
 /// Finds what can be known to fail before a process exists: the errors name what is missing.
@@ -373,7 +441,12 @@ fn prepare(shared: &Shared, launch: &Launch) -> Result<Prepared, String> {
         ));
     }
     let fresh_id = uuid::Uuid::new_v4().to_string();
-    let mut plan = adapter.plan(recipe, launch.conversation.as_ref(), &fresh_id);
+    let conversation = launch.conversation.as_ref();
+    let mut plan = if launch.relayed {
+        adapter.relay_plan(recipe, conversation.filter(|known| known.resumable))
+    } else {
+        adapter.plan(recipe, conversation, &fresh_id)
+    };
     plan.env
         .insert(STATE_VARIABLE.to_owned(), shared.state_key.clone());
     let kit = [

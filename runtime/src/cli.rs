@@ -34,6 +34,7 @@ mod order;
 mod orphans;
 mod render;
 mod restart;
+mod run;
 mod settings;
 mod talk;
 mod wait;
@@ -45,8 +46,9 @@ use crate::demo;
 use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
 use args::{AskedVerb, RestartArgs, ServeArgs, ToldVerb, Verb};
+pub(crate) use autostart::ensure as ensure_daemon;
 use console::{Console, End};
-use failure::Failure;
+pub(crate) use failure::Failure;
 use kit::Inside;
 
 use crate::chain::chain;
@@ -73,6 +75,7 @@ fn run(cli: Cli) -> ExitCode {
     match cli.verb {
         Verb::Serve(args) => serve(&globals, &args),
         Verb::Demo => demo::run(&globals),
+        Verb::Run(args) => run::run(globals, args),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
         Verb::Told(verb) => print(&|console| with_runtime(told(&globals, &verb, console))),
         Verb::Restart(args) => print(&|console| with_runtime(restart(&globals, &args, console))),

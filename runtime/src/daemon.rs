@@ -34,6 +34,7 @@ use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::{QUEUE_MAX, ReaperPool, THREADS};
 use crate::process::spawn::{KeeperProgram, raise_descriptor_limit};
 use crate::process::table;
+use crate::relay::{self, Hub};
 use crate::signals::{Asked, Signals};
 use crate::store::{OpenError, SqliteStore};
 use crate::successor::Successor;
@@ -303,7 +304,9 @@ impl Parts {
         let pool = Arc::new(pool);
         let recovered = store.recover().await.map_err(ServeError::Recover)?;
         let cgroups = find_cgroups(&self.state_key());
-        let backends = Rc::new(self.backends(&pool, &store, cgroups.clone())?);
+        let hub = Rc::new(Hub::default());
+        let backends = Rc::new(self.backends(&pool, &store, cgroups.clone(), hub.clone())?);
+        let disk = store.clone();
         let ports = self.ports(&pool, store, backends.clone(), cgroups);
         let report = StatusReport::new(env!("CARGO_PKG_VERSION"), std::process::id());
         let recovery = Recovery::take_over(&ports, recovered).await;
@@ -324,6 +327,8 @@ impl Parts {
                 return Err(error);
             }
         };
+        let relay = self.adapters.clone();
+        let relay = listen_for_hosts(&self.paths, &self.config, &daemon, hub, disk, relay);
         core.serve();
         tracing::info!(socket = %self.paths.socket.display(), "ready");
         notify(&[sd_notify::NotifyState::Ready]);
@@ -332,11 +337,13 @@ impl Parts {
         let restarting = end == End::Restart;
         if restarting && suspend(&mut signals, &daemon).await == End::Restart {
             extensions.stop().await;
+            drop(relay);
             server.stop().await;
             return Ok(Some(restarts.successor));
         }
         backends.end_with_daemon();
         let clean = drain(&mut signals, &daemon).await;
+        drop(relay);
         if restarting && clean {
             end_let_go(&backends).await;
         }
@@ -358,6 +365,7 @@ impl Parts {
         pool: &Arc<ReaperPool>,
         store: &Arc<SqliteStore>,
         cgroups: Option<Cgroups>,
+        hub: Rc<Hub>,
     ) -> Result<LocalBackends, ServeError> {
         Ok(LocalBackends::new(Backing {
             adapters: self.adapters.clone(),
@@ -373,6 +381,7 @@ impl Parts {
             socket: self.paths.socket.clone(),
             tokens: SessionTokens::of(&self.paths.state_dir)?,
             claims: Claims::of(&self.paths.state_dir),
+            hub,
         }))
     }
 
@@ -440,6 +449,30 @@ fn listen(
         SessionTokens::of(&paths.state_dir)?,
         Bounds::default(),
     )?)
+}
+
+/// Without its socket no host can be served; everything else can.
+fn listen_for_hosts(
+    paths: &Paths,
+    config: &Arc<Shared>,
+    daemon: &DaemonHandle,
+    hub: Rc<Hub>,
+    store: Arc<SqliteStore>,
+    adapters: Adapters,
+) -> Option<relay::Server> {
+    let path = relay::socket_beside(&paths.socket);
+    let socket = match UnixSocket::bind(&path) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "drowse run cannot be served");
+            return None;
+        }
+    };
+    let started =
+        relay::Server::start(socket, hub, daemon.clone(), store, config.clone(), adapters);
+    started
+        .inspect_err(|error| tracing::error!(%error, "drowse run cannot be served"))
+        .ok()
 }
 
 /// How the daemon ends.

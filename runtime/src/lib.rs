@@ -45,6 +45,7 @@ mod lock;
 pub mod paths;
 pub mod process;
 mod redact;
+mod relay;
 mod signals;
 pub mod store;
 mod successor;

@@ -10,7 +10,7 @@
 //! | `files`, `schema` | the folder private, the database sound, its tables up to date |
 //! | `writer`, `calls`, `backlog`, `lane` | the order of calls, groups, what waits for a full disk |
 //! | `sessions`, `seal`, `recover` | sessions and their secrets; puts them at rest at start |
-//! | `inbox`, `log` | messages; events |
+//! | `inbox`, `log`, `relays` | messages; events; hosts |
 //!
 //! Invariants: no call blocks its caller but for a write that finds the queue full; memory does
 //! not grow with the number of sessions; a failure of the disk loses nothing that was
@@ -24,6 +24,7 @@ mod keeping;
 mod lane;
 mod log;
 mod recover;
+mod relays;
 mod schema;
 mod seal;
 mod sessions;
@@ -43,7 +44,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use drowse_actors::ports::{Clock, Page, Recovered, SavedPage, Store, StoreError, Stored};
 use drowse_messages::{
-    Accepted, Event, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
+    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
     SavedSession, SendMessage, SessionId,
 };
 use rusqlite::Connection;
@@ -336,6 +337,18 @@ impl Store for SqliteStore {
 
     fn forget(&self, id: SessionId) {
         self.write(Write::Forget(id));
+    }
+
+    fn keep_relay(&self, id: SessionId, kept: KeptRelay) {
+        match self.seal.seal_relay(id, &kept) {
+            Ok(sealed) => self.write(Write::KeepRelay { id, sealed }),
+            Err(error) => tracing::error!(session = %id, %error, "a host was not written down"),
+        }
+    }
+
+    fn relay(&self, id: SessionId) -> Stored<KeptRelay> {
+        let seal = Arc::clone(&self.seal);
+        self.look_in_order(move |conn| Ok(seal.open_relay(id, &relays::read(conn, id)?)?))
     }
 
     fn record(&self, event: Event) {

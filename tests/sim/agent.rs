@@ -253,8 +253,10 @@ impl World {
                 }
                 self.backends.remove(&owner);
             }
-            // Nothing is kept in this world.
+            // Nothing is kept in this world, and nobody has a host.
             BackendOrder::Retire { .. }
+            | BackendOrder::OpenGate
+            | BackendOrder::ShutGate { .. }
             | BackendOrder::Answer { .. }
             | BackendOrder::Withdraw { .. } => {}
         }

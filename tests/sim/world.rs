@@ -310,7 +310,7 @@ impl World {
             }
             Effect::Forget => drop(self.store.remove(&id)),
             Effect::Publish(event) => self.check_event(id, actor, &event),
-            Effect::Refuse(_) | Effect::Watch(_) => {}
+            Effect::Refuse(_) | Effect::Watch(_) | Effect::EndHost(_) => {}
         }
     }
 

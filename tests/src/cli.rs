@@ -299,7 +299,9 @@ impl Cli {
         PipedAgent::spawn_marked(self.command(args)).with_ceiling(REAL_CEILING)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// The program with this daemon's folders and the agent's environment.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         // The agent's own arguments are behind two dashes, so ours come first.
         command

@@ -24,6 +24,7 @@ pub mod cli;
 pub mod daemon;
 pub mod fake;
 pub mod golden;
+pub mod host;
 pub mod measure;
 pub mod mock_model;
 pub mod piped;

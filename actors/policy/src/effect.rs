@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, Adopted, Answer, ChildExited, Conversation, Delivered, IdleTick, Incarnation, Kept,
-    KeptEnded, LaunchFailed, Launched, Limits, MessageId, MessageQueued, MessageState, Order,
-    Progress, ReapReport, ReapRequest, Refusal, SessionEvent, StartGranted, StatusChanged, Suspend,
-    TaskRoster, TreeEmptied,
+    Activity, Adopted, Answer, ChildExited, Conversation, Delivered, HostChanged, HostEnd,
+    IdleTick, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, Limits, MessageId,
+    MessageQueued, MessageState, Order, Progress, ReapReport, ReapRequest, Refusal, SessionEvent,
+    StartGranted, StatusChanged, Suspend, TaskRoster, TreeEmptied,
 };
 
 /// Everything a session can be told.
@@ -44,6 +44,8 @@ pub enum Input {
     ReapReport(ReapReport),
     /// Nothing is left below a retired keeper.
     KeptEnded(KeptEnded),
+    /// Something is new about the host of a relayed session.
+    Host(HostChanged),
     /// The configuration changed.
     LimitsChanged(Limits),
 }
@@ -63,7 +65,7 @@ input_from! {
     Order(Order), MessageQueued(MessageQueued), Delivered(Delivered), StartGranted(StartGranted),
     Launched(Launched), LaunchFailed(LaunchFailed), ChildExited(ChildExited),
     TreeEmptied(TreeEmptied), ReapReport(ReapReport), KeptEnded(KeptEnded),
-    LimitsChanged(Limits), Adopted(Adopted), Suspend(Suspend),
+    LimitsChanged(Limits), Adopted(Adopted), Suspend(Suspend), Host(HostChanged),
 }
 
 /// What a live backend is told.
@@ -87,6 +89,15 @@ pub enum BackendOrder {
     },
     /// Say goodbye by protocol and close stdin. No answer; the exit is one.
     Close,
+    /// Give the agent what its host has said and says until all of it is passed on, which is
+    /// answered by [`HostChanged::Passed`]; and the end of it, once it has said all.
+    OpenGate,
+    /// From now on nothing of the host's is written: what is not in the pipe whole waits for the
+    /// next agent.
+    ShutGate {
+        /// What the agent still says is not for the host, which is not to notice this end.
+        quiet: bool,
+    },
     /// The tree is verified empty: let the keeper go and forget the backend.
     Dismiss,
     /// Only what is kept is left: the keeper stays above it until that ends, which is answered by
@@ -114,6 +125,8 @@ pub enum Effect {
         eof_grace: Duration,
         /// After SIGTERM.
         term_grace: Duration,
+        /// A host speaks to it.
+        relayed: bool,
     },
     /// Tell the backend.
     Tell {
@@ -144,6 +157,8 @@ pub enum Effect {
     Publish(SessionEvent),
     /// Answer the order that is being handled with a refusal.
     Refuse(Refusal),
+    /// Tell the host of a relayed session that its agent has ended, behind all that it said.
+    EndHost(HostEnd),
     /// Its backend can be left to the next daemon as it is.
     Suspended,
     /// Nothing is to be done for this session until somebody wants something: its actor may go.

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use drowse_messages::SessionId;
+use drowse_messages::{Refusal, SessionId};
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +47,10 @@ pub enum Input {
     },
     /// What a vanished session left behind is ended.
     Mourned(SessionId),
+    /// A host relays it, through this process.
+    HostCame(SessionId, i32),
+    /// The host is gone, or was told to go.
+    HostWent(SessionId),
     /// The configuration changed.
     StartingMax(usize),
     /// The daemon is about to be replaced: backends are left to the next one.
@@ -114,6 +118,8 @@ pub struct Registry {
     /// Of the present ones, those that can be left to the next daemon.
     suspended: BTreeSet<SessionId>,
     present: BTreeMap<SessionId, Presence>,
+    /// Sessions whose agent a host speaks to, and the process through which it does.
+    hosts: BTreeMap<SessionId, i32>,
     /// How much is kept for sessions whose actor is not there.
     kept: BTreeMap<SessionId, u64>,
 }
@@ -129,6 +135,7 @@ impl Registry {
             waiting: VecDeque::new(),
             suspended: BTreeSet::new(),
             present: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             kept: BTreeMap::new(),
         }
     }
@@ -139,6 +146,19 @@ impl Registry {
         match self.mode {
             Mode::Recovering | Mode::Serving => true,
             Mode::Suspending | Mode::Draining => false,
+        }
+    }
+
+    /// Whether a message of anybody's is accepted for this session.
+    ///
+    /// # Errors
+    /// The daemon takes nothing new, or a host has the session: two who speak would not
+    /// understand the answers.
+    pub fn admits_message(&self, id: SessionId) -> Result<(), Refusal> {
+        match self.hosts.get(&id) {
+            _ if !self.admits() => Err(Refusal::Draining),
+            Some(pid) => Err(Refusal::Relayed { pid: *pid }),
+            None => Ok(()),
         }
     }
 
@@ -192,6 +212,8 @@ impl Registry {
                 self.present.remove(&id);
                 self.revive(id, &mut fx);
             }
+            Input::HostCame(id, pid) => drop(self.hosts.insert(id, pid)),
+            Input::HostWent(id) => drop(self.hosts.remove(&id)),
             Input::StartingMax(most) => self.starting_max = most.max(1),
             Input::Suspend => self.suspend(&mut fx),
             Input::Suspended(id) => drop(self.suspended.insert(id)),

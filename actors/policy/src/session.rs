@@ -13,8 +13,9 @@
 //! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
 //! session without one in `resting.rs`, what a live agent says besides in `live.rs`, its background
 //! tasks in `roster.rs` and, where only the process tree shows them, `observe.rs`, a session without
-//! a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, what people
-//! ask for in `orders.rs` and `change.rs`, what is written down in
+//! a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, one whose
+//! agent a host has in `host.rs`, what people ask for in `orders.rs` and `change.rs`, what is
+//! written down in
 //! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
@@ -24,7 +25,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
-    ActivityKind, Conversation, EndReport, HoldId, Incarnation, Lease, Limits, MessageId,
+    ActivityKind, Conversation, EndReport, HoldId, Hosted, Incarnation, Lease, Limits, MessageId,
     MessageState, MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId,
     SessionState, WaitingChange, WallTime,
 };
@@ -35,6 +36,7 @@ mod adopt;
 mod asleep;
 mod change;
 mod ending;
+mod host;
 mod idle;
 mod keep;
 mod kept_tree;
@@ -66,6 +68,7 @@ pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 pub use young::SETTLING_MAX;
 
 use ending::Ending;
+use host::Host;
 use idle::Rest;
 use keep::{Clearing, Keepsakes};
 use live::Live;
@@ -112,6 +115,9 @@ struct Common {
     stale_facts: u64,
     /// The next daemon goes on with it: what is under way goes on, nothing new is begun.
     suspended: bool,
+    host: Host,
+    /// As it is written down.
+    hosted: Hosted,
     /// When the session was last seen in use.
     active: MonoTime,
     /// When the last step was taken: a daemon that is late since then did not run.
@@ -126,6 +132,9 @@ impl Common {
     fn cannot_resume(&self) -> Option<&'static str> {
         if !self.traits.can_resume {
             return Some("the agent cannot take a conversation up again");
+        }
+        if let Some(why) = host::cannot_resume(self) {
+            return Some(why);
         }
         match &self.conversation {
             Some(conversation) if conversation.resumable => None,
@@ -251,6 +260,8 @@ impl Session {
                 failed_starts: 0,
                 stale_facts: 0,
                 suspended: false,
+                host: Host::None,
+                hosted: progress.hosted,
                 active: now,
                 stepped: now,
                 wall: WallTime::default(),
@@ -378,10 +389,11 @@ impl Session {
             self.saved = self.progress(to);
             fx.push(Effect::Save(Box::new(self.saved.clone())));
         }
-        if self.is_asleep() && self.common.keep.is_clear() {
+        if self.is_asleep() && self.common.keep.is_clear() && self.common.host.is_none() {
             fx.push(Effect::Sleep);
         } else if self.is_asleep() && self.common.suspended {
-            // What it keeps is watched, also while it sleeps; from now on by the next daemon.
+            // What it keeps is watched, also while it sleeps, and its host listened to; from now
+            // on by the next daemon.
             fx.push(Effect::Suspended);
         }
     }
@@ -444,6 +456,7 @@ fn incarnation_of(input: &Input) -> Option<Incarnation> {
         | Input::Order(_)
         | Input::MessageQueued(_)
         | Input::StartGranted(_)
+        | Input::Host(_)
         | Input::KeptEnded(_)
         | Input::Suspend(_)
         | Input::LimitsChanged(_) => None,
@@ -484,6 +497,8 @@ fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
         Input::Activity(_) => cx.common.active = cx.now,
         Input::LimitsChanged(limits) => cx.common.limits = limits.clone(),
         Input::Order(order) => keep::note_order(order, cx),
+        Input::Host(_) if matches!(phase, Phase::Ended) => {}
+        Input::Host(changed) => host::note(*changed, cx),
         Input::StatusChanged(_)
         | Input::TaskRoster(_)
         | Input::IdleTick(_)

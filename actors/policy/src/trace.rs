@@ -45,6 +45,7 @@ pub fn input_in_words(input: &Input) -> String {
             format!("reaped({:?}, {left})", report.step).to_lowercase()
         }
         Input::KeptEnded(ended) => format!("kept-ended({})", ended.incarnation),
+        Input::Host(changed) => format!("host({changed:?})").to_lowercase(),
         Input::LimitsChanged(_) => "limits".to_owned(),
     }
 }
@@ -93,6 +94,7 @@ pub fn effect_in_words(effect: &Effect) -> String {
         Effect::Launch {
             incarnation,
             conversation,
+            relayed,
             ..
         } => {
             let how = if conversation.is_some() {
@@ -100,7 +102,8 @@ pub fn effect_in_words(effect: &Effect) -> String {
             } else {
                 "new"
             };
-            format!("launch({incarnation}, {how})")
+            let whose = if *relayed { ", relayed" } else { "" };
+            format!("launch({incarnation}, {how}{whose})")
         }
         Effect::Tell { order, .. } => match order {
             BackendOrder::Deliver(message) => format!("deliver({message})"),
@@ -108,6 +111,8 @@ pub fn effect_in_words(effect: &Effect) -> String {
             BackendOrder::Answer { id, .. } => format!("answer({id})"),
             BackendOrder::Withdraw { id } => format!("withdraw({id})"),
             BackendOrder::Close => "close".to_owned(),
+            BackendOrder::OpenGate => "open-gate".to_owned(),
+            BackendOrder::ShutGate { .. } => "shut-gate".to_owned(),
             BackendOrder::Dismiss => "dismiss".to_owned(),
             BackendOrder::Retire { .. } => "retire".to_owned(),
         },
@@ -118,6 +123,7 @@ pub fn effect_in_words(effect: &Effect) -> String {
         Effect::Forget => "forget".to_owned(),
         Effect::Publish(event) => format!("!{}", event_in_words(event)),
         Effect::Refuse(refusal) => format!("refuse({})", refusal.code()),
+        Effect::EndHost(end) => format!("end-host({end:?})").to_lowercase(),
         Effect::Suspended => "suspended".to_owned(),
         Effect::Sleep => "sleep".to_owned(),
     }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use actix::Recipient;
 use drowse_messages::{
     Activity, ActivityKind, Adopted, AgentStatus, BootedIdentity, Conversation, Delivered,
-    DeliveryResult, ExitStatus, Incarnation, Kept, KeptEnded, LaunchFailed, Launched, MessageId,
-    ProcIdentity, Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
+    DeliveryResult, ExitStatus, HostChanged, HostEnd, Incarnation, Kept, KeptEnded, LaunchFailed,
+    Launched, MessageId, ProcIdentity, Running, SessionId, StatusChanged, TurnEnded, TurnOutcome,
 };
 use drowse_policy::{BackendOrder, Input};
 
@@ -245,7 +245,8 @@ impl Backends for FakeBackends {
             |conversation| format!("resume {}", conversation.native_id),
         );
         let incarnation = launch.incarnation;
-        self.note(&format!("launch {incarnation} {how}"));
+        let relayed = if launch.relayed { " relayed" } else { "" };
+        self.note(&format!("launch {incarnation} {how}{relayed}"));
         let manners = lock(&self.manners).clone();
         let agent = Agent {
             incarnation,
@@ -306,9 +307,16 @@ impl Backends for FakeBackends {
             BackendOrder::Close
             | BackendOrder::Answer { .. }
             | BackendOrder::Withdraw { .. }
+            | BackendOrder::ShutGate { .. }
             | BackendOrder::Dismiss => {}
+            // A host of a test says nothing but what the test itself makes of it.
+            BackendOrder::OpenGate => agent.say(vec![HostChanged::Passed.into()]),
             BackendOrder::Retire { .. } => self.trees.retire(agent.running.keeper.process),
         }
+    }
+
+    fn end_host(&self, _: SessionId, end: HostEnd) {
+        self.note(&format!("end host {end:?}").to_lowercase());
     }
 
     fn watch(&self, _: SessionId, kept: Kept, facts: Recipient<Facts>) {
@@ -365,6 +373,9 @@ fn in_words(order: &BackendOrder) -> String {
         BackendOrder::Answer { id, answer } => format!("answer {id} {answer:?}").to_lowercase(),
         BackendOrder::Withdraw { id } => format!("withdraw {id}"),
         BackendOrder::Close => "close".to_owned(),
+        BackendOrder::OpenGate => "open gate".to_owned(),
+        BackendOrder::ShutGate { quiet: true } => "shut gate quietly".to_owned(),
+        BackendOrder::ShutGate { quiet: false } => "shut gate".to_owned(),
         BackendOrder::Dismiss => "dismiss".to_owned(),
         BackendOrder::Retire { until } => format!("retire {until:?}"),
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{
-    Accepted, Event, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
+    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
     SavedSession, SendMessage, SessionId, SessionState,
 };
 
@@ -20,6 +20,7 @@ struct Shelf {
     sessions: BTreeMap<SessionId, SavedSession>,
     messages: BTreeMap<MessageId, SavedMessage>,
     events: Vec<Event>,
+    relays: BTreeMap<SessionId, KeptRelay>,
     /// Messages ever accepted: numbers are not used again.
     accepted: u64,
     failing: bool,
@@ -347,6 +348,14 @@ impl Store for FakeStore {
         let mut shelf = lock(&self.shelf);
         shelf.sessions.remove(&id);
         shelf.messages.retain(|_, message| message.session != id);
+    }
+
+    fn keep_relay(&self, id: SessionId, kept: KeptRelay) {
+        lock(&self.shelf).relays.insert(id, kept);
+    }
+
+    fn relay(&self, id: SessionId) -> Stored<KeptRelay> {
+        self.with(|shelf| shelf.relays.get(&id).cloned().ok_or(StoreError::NotFound))
     }
 
     fn record(&self, event: Event) {

@@ -7,11 +7,12 @@
 use drowse_messages::{Conversation, Name, Recipe, WallTime};
 
 use super::argv::{Opt, Value, add, has, without};
-use super::{Adapter, Observer, Plan, Seen};
+use super::{Adapter, Observer, Plan, Relay, Seen};
 
 mod asks;
 mod lines;
 mod observer;
+mod relay;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,23 @@ impl Adapter for Claude {
         env.entry(STATE_EVENTS.to_owned())
             .or_insert_with(|| "1".to_owned());
         Plan { argv, env }
+    }
+
+    /// Nothing is added that the host would notice: neither arguments nor variables.
+    fn relay_plan(&self, recipe: &Recipe, conversation: Option<&Conversation>) -> Plan {
+        let mut argv = recipe.argv.clone();
+        if let Some(known) = conversation {
+            argv = without(&argv, &CHOOSING);
+            add(&mut argv, &["--resume", &known.native_id]);
+        }
+        Plan {
+            argv,
+            env: recipe.env.clone(),
+        }
+    }
+
+    fn relay(&self, memory: Option<&[u8]>) -> Option<Box<dyn Relay>> {
+        Some(Box::new(relay::ClaudeRelay::new(memory)))
     }
 
     fn observe(&self, conversation: Option<&Conversation>, fresh_id: &str) -> Box<dyn Observer> {

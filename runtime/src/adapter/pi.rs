@@ -7,11 +7,12 @@
 use drowse_messages::{Conversation, Name, Recipe, WallTime};
 
 use super::argv::{Opt, Value, add, has, without};
-use super::{Adapter, Observer, Plan, Seen};
+use super::{Adapter, Observer, Plan, Relay, Seen};
 
 mod asks;
 mod lines;
 mod observer;
+mod relay;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -73,6 +74,24 @@ impl Adapter for Pi {
             argv,
             env: recipe.env.clone(),
         }
+    }
+
+    /// Nothing is added but the conversation.
+    fn relay_plan(&self, recipe: &Recipe, conversation: Option<&Conversation>) -> Plan {
+        let mut argv = recipe.argv.clone();
+        if let Some(known) = conversation {
+            argv = without(&argv, &CHOOSING);
+            let session = known.path.as_ref().unwrap_or(&known.native_id);
+            add(&mut argv, &["--session", session]);
+        }
+        Plan {
+            argv,
+            env: recipe.env.clone(),
+        }
+    }
+
+    fn relay(&self, memory: Option<&[u8]>) -> Option<Box<dyn Relay>> {
+        Some(Box::new(relay::PiRelay::new(memory)))
     }
 
     fn observe(&self, conversation: Option<&Conversation>, _: &str) -> Box<dyn Observer> {

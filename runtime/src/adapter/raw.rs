@@ -37,7 +37,7 @@ impl Adapter for Raw {
     }
 
     fn observe(&self, _: Option<&Conversation>, _: &str) -> Box<dyn Observer> {
-        Box::new(RawObserver)
+        Box::new(RawObserver::default())
     }
 
     fn adopt(&self, checkpoint: &[u8], _: WallTime) -> Option<(Box<dyn Observer>, Seen)> {
@@ -46,8 +46,11 @@ impl Adapter for Raw {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct RawObserver;
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct RawObserver {
+    /// A host speaks to it: whether what it says is a prompt, nobody knows.
+    listening: bool,
+}
 
 impl Observer for RawObserver {
     fn open(&mut self) -> Seen {
@@ -57,9 +60,16 @@ impl Observer for RawObserver {
         }
     }
 
+    fn listen(&mut self) -> Seen {
+        self.listening = true;
+        Seen::default()
+    }
+
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
         let mut seen = Seen::default();
         match direction {
+            // Activity, and no turn.
+            Direction::In if self.listening => seen.facts.push(Fact::Output(String::new())),
             Direction::In => {
                 seen.status(AgentStatus::TurnStarted);
                 seen.status(AgentStatus::TurnEnded(TurnEnded {

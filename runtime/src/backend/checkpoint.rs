@@ -8,6 +8,7 @@
 use drowse_messages::{Incarnation, MessageId, Name, SessionId, TurnEnded, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
+use super::link::Note;
 use super::outbox::Piece;
 use crate::process::control::CHECKPOINT_BYTES_MAX;
 
@@ -32,6 +33,9 @@ pub(super) struct About {
     pub(super) closing: bool,
     /// Something is being written at this moment: how much of it arrived, nobody knows.
     pub(super) writing: bool,
+    /// It belongs to a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) relay: Option<Note>,
 }
 
 /// All of it.
@@ -44,6 +48,8 @@ pub(super) struct Checkpoint {
     pub(super) partial: Vec<u8>,
     /// The agent's last complaints.
     pub(super) stderr: Vec<u8>,
+    /// What the filter before its host remembers.
+    pub(super) memory: Vec<u8>,
     /// What is still to be written.
     pub(super) outbox: Vec<Piece>,
 }
@@ -55,6 +61,8 @@ struct Header {
     observer: usize,
     partial: usize,
     stderr: usize,
+    #[serde(default)]
+    memory: usize,
     /// Length, how much of it is written, and the message it belongs to.
     outbox: Vec<(usize, usize, Option<MessageId>)>,
 }
@@ -68,12 +76,13 @@ impl Checkpoint {
             observer: self.observer.len(),
             partial: self.partial.len(),
             stderr: self.stderr.len(),
+            memory: self.memory.len(),
             outbox: self.outbox.iter().map(Piece::measures).collect(),
         };
         let mut bytes =
             serde_json::to_vec(&header).expect("text keys and plain values always become JSON");
         bytes.push(b'\n');
-        for part in [&self.observer, &self.partial, &self.stderr] {
+        for part in [&self.observer, &self.partial, &self.stderr, &self.memory] {
             bytes.extend(part);
         }
         for piece in &self.outbox {
@@ -95,6 +104,7 @@ impl Checkpoint {
         let observer = take(header.observer)?;
         let partial = take(header.partial)?;
         let stderr = take(header.stderr)?;
+        let memory = take(header.memory)?;
         let outbox = header
             .outbox
             .into_iter()
@@ -105,6 +115,7 @@ impl Checkpoint {
             observer,
             partial,
             stderr,
+            memory,
             outbox,
         })
     }
@@ -136,10 +147,12 @@ mod tests {
                 answered: None,
                 closing: false,
                 writing: true,
+                relay: Some(Note::default()),
             },
             observer: b"{\"a\":\"\\n\"}".to_vec(),
             partial: vec![b'{', 0xff, b'"'],
             stderr: b"oh\nno".to_vec(),
+            memory: b"handshake".to_vec(),
             outbox: vec![
                 Piece::restored(b"half\n".to_vec(), 2, Some(MessageId(9))).unwrap(),
                 Piece::restored(b"all\n".to_vec(), 0, None).unwrap(),

@@ -39,10 +39,12 @@ use crate::redact::Redactor;
 mod adopt;
 mod deliver;
 mod keep;
+mod relayed;
 mod retire;
 
 pub(super) use adopt::Taken;
 use keep::Suspending;
+pub(super) use relayed::{Note, Parts, Relayed};
 
 /// 64 KiB: what a pipe holds, so one read can take all of it.
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -97,10 +99,12 @@ pub(super) async fn run(
             let conversation = launch.conversation.as_ref();
             let (recipe, fresh_id) = (&launch.recipe, &prepared.fresh_id);
             let observer = prepared.adapter.observe_in(recipe, conversation, fresh_id);
+            let relayed = prepared.relayed(shared, &launch, agent).await;
             // Arguments and environment are kilobytes, and nobody needs them while the agent runs.
             drop((launch, prepared));
             let mut link = Link::new(ties, keeper, stdio, observer);
             link.cgroup = cgroup;
+            link.relayed = relayed;
             link.open();
             return link.serve(shared, told).await;
         }
@@ -131,6 +135,8 @@ pub(super) struct Link {
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     observer: Box<dyn Observer>,
+    /// The agent belongs to a host.
+    relayed: Option<Relayed>,
     redactor: Redactor,
     /// Its conversation is nobody else's meanwhile.
     claim: Claim,
@@ -173,6 +179,7 @@ enum Next {
     Writable,
     Delivery((MessageId, Result<String, StoreError>)),
     Told(Option<Told>),
+    Host,
     Late,
 }
 
@@ -204,6 +211,7 @@ impl Link {
             stdout: Some(stdio.stdout),
             stderr: Some(stdio.stderr),
             observer,
+            relayed: None,
             redactor,
             claim,
             facts,
@@ -224,8 +232,12 @@ impl Link {
     }
 
     fn open(&mut self) {
-        let seen = self.observer.open();
-        self.take(seen, None);
+        if self.relayed.is_some() {
+            self.open_relayed();
+        } else {
+            let seen = self.observer.open();
+            self.take(seen, None);
+        }
         self.tell();
     }
 
@@ -252,13 +264,16 @@ impl Link {
                 // Another launch took its place, which happens only after it was dismissed, or
                 // the daemon ends.
                 Next::Told(None) => break,
+                Next::Host => {}
                 Next::Late => self.is_late(),
             }
+            self.serve_host().await;
             if self.can_let_go() {
                 self.let_go().await;
                 return None;
             }
             self.keep().await;
+            self.tell_host();
             self.tell();
             if !self.facts.connected() {
                 // The session's actor vanished, perhaps before the launch was written down: the
@@ -280,15 +295,18 @@ impl Link {
             delivery,
             closing,
             suspending,
+            relayed,
             ..
         } = self;
+        let hears = relayed.as_ref().is_none_or(Relayed::hears);
+        let host = relayed.as_ref().map(Relayed::host);
         let behind = keeper.as_ref().is_some_and(KeeperLink::is_behind);
         let wants_write = stdin.is_some() && (!outbox.is_empty() || *closing) && !behind;
         let late_at = suspending.as_ref().map(|suspending| suspending.until);
         tokio::select! {
             next = async { hear(keeper.as_mut().expect("checked")).await }, if keeper.is_some() => next,
-            () = readable(stdout.as_ref()), if stdout.is_some() => Next::Stdout,
-            () = readable(stderr.as_ref()), if stderr.is_some() => Next::Stderr,
+            () = readable(stdout.as_ref()), if stdout.is_some() && hears => Next::Stdout,
+            () = readable(stderr.as_ref()), if stderr.is_some() && hears => Next::Stderr,
             _ = async { stdin.as_ref().expect("checked").writable().await }, if wants_write => {
                 Next::Writable
             }
@@ -296,6 +314,9 @@ impl Link {
                 Next::Delivery(done)
             }
             said = told.recv() => Next::Told(said),
+            () = async { host.as_ref().expect("checked").wanted().await }, if host.is_some() => {
+                Next::Host
+            }
             () = async { tokio::time::sleep_until(late_at.expect("checked")).await },
                 if late_at.is_some() => Next::Late,
         }
@@ -303,18 +324,24 @@ impl Link {
 
     fn on_keeper(&mut self, event: &KeeperEvent) {
         match event {
-            KeeperEvent::Exited(status) => self.on_exited(Some(*status)),
+            KeeperEvent::Exited(status) => {
+                if !self.defers_exit(Some(*status), false) {
+                    self.on_exited(Some(*status));
+                }
+            }
             KeeperEvent::Empty => {
-                self.on_exited(None);
-                self.seen.push(
-                    TreeEmptied {
-                        incarnation: self.incarnation,
-                    }
-                    .into(),
-                );
+                if !self.defers_exit(None, true) {
+                    self.on_emptied();
+                }
             }
             KeeperEvent::Started { .. } | KeeperEvent::LaunchFailed(_) => {}
         }
+    }
+
+    fn on_emptied(&mut self) {
+        self.on_exited(None);
+        let incarnation = self.incarnation;
+        self.seen.push(TreeEmptied { incarnation }.into());
     }
 
     /// The keeper has left, or is not understood; then it still has a tree to end.
@@ -360,21 +387,40 @@ impl Link {
     fn read_stdout(&mut self) -> bool {
         let buffer = self.buffer.clone();
         let mut buffer = buffer.borrow_mut();
-        match try_read(self.stdout.as_ref(), &mut buffer) {
+        let moved = match (&mut self.relayed, &self.stdout) {
+            (Some(relayed), Some(stdout)) => relayed.move_on(stdout, &mut buffer),
+            (Some(_) | None, _) => None,
+        };
+        if let Some(bytes) = moved {
+            self.hear(&buffer[..bytes]);
+            return true;
+        }
+        match try_read(self.stdout.as_ref(), self.exited, &mut buffer) {
             Ok(0) => {
                 self.finish_stdout();
                 self.stdout = None;
             }
             Ok(bytes) => {
-                let mut lines = std::mem::take(&mut self.lines);
-                lines.push(&buffer[..bytes], |line| self.on_line(&line));
-                self.lines = lines;
+                if let Some(relayed) = &mut self.relayed {
+                    relayed.said(&buffer[..bytes]);
+                }
+                self.hear(&buffer[..bytes]);
                 return true;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => self.stdout = None,
         }
         false
+    }
+
+    /// Cuts what the agent said into lines.
+    fn hear(&mut self, bytes: &[u8]) {
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.push(bytes, |line| self.on_line(&line));
+        self.lines = lines;
+        if let Some(relayed) = &mut self.relayed {
+            relayed.judge_rest(self.lines.partial().is_none());
+        }
     }
 
     fn finish_stdout(&mut self) {
@@ -387,6 +433,20 @@ impl Link {
             Line::Whole(bytes) => {
                 let seen = self.observer.observe(Direction::Out, bytes);
                 self.take(seen, None);
+                if let Some(relayed) = &mut self.relayed {
+                    let answer = relayed.judge(bytes);
+                    if self.stdin.is_some() {
+                        self.outbox.push(answer.into_iter().collect(), None);
+                    }
+                    self.note_relay_ready();
+                }
+            }
+            Line::Dropped(bytes) if self.relayed.is_some() => {
+                if let Some(relayed) = &mut self.relayed {
+                    relayed.pass_dropped(*bytes);
+                }
+                let text = format!("passed a line of {bytes} bytes on without looking at it");
+                self.note(Fact::Status(AgentStatus::Notice { text }));
             }
             Line::Dropped(bytes) => {
                 let text = format!("dropped a line of {bytes} bytes: longer than is kept");
@@ -398,9 +458,12 @@ impl Link {
     /// Reads once what the agent complained of; false when there was nothing.
     fn read_stderr(&mut self) -> bool {
         let mut buffer = self.buffer.borrow_mut();
-        match try_read(self.stderr.as_ref(), &mut buffer) {
+        match try_read(self.stderr.as_ref(), self.exited, &mut buffer) {
             Ok(0) => self.stderr = None,
             Ok(bytes) => {
+                if let Some(relayed) = &self.relayed {
+                    relayed.complained(&buffer[..bytes]);
+                }
                 self.stderr_tail.extend_from_slice(&buffer[..bytes]);
                 let surplus = self.stderr_tail.len().saturating_sub(STDERR_KEPT_BYTES);
                 self.stderr_tail.drain(..surplus);
@@ -420,6 +483,11 @@ impl Link {
     }
 
     fn note(&mut self, fact: Fact) {
+        if let (Fact::Status(status), Some(relayed)) = (&fact, &self.relayed)
+            && !relayed.is_ours(status)
+        {
+            return;
+        }
         if let Fact::Status(AgentStatus::TurnEnded(ended)) = &fact
             && ended.answers
             && let Some(message) = self.in_flight.take()
@@ -455,6 +523,13 @@ impl Link {
         }
     }
 
+    /// What the checkpoint knows, the host may.
+    fn tell_host(&mut self) {
+        if let Some(relayed) = &mut self.relayed {
+            relayed.tell();
+        }
+    }
+
     async fn leave(&mut self, shared: &Shared) {
         if let Some(mut keeper) = self.keeper.take()
             && let Err(error) = keeper.send(ToKeeper::Leave).await
@@ -486,6 +561,16 @@ async fn readable(pipe: Option<&pipe::Receiver>) {
     }
 }
 
-fn try_read(pipe: Option<&pipe::Receiver>, buffer: &mut [u8]) -> std::io::Result<usize> {
-    pipe.map_or(Ok(0), |pipe| pipe.try_read(buffer))
+/// Reads what there is. The last words of an agent that has ended are asked of the kernel: tokio
+/// may not have heard of them yet, and would say that there are none.
+fn try_read(
+    pipe: Option<&pipe::Receiver>,
+    is_last: bool,
+    buffer: &mut [u8],
+) -> std::io::Result<usize> {
+    match pipe {
+        Some(pipe) if is_last => Ok(rustix::io::read(pipe, buffer)?),
+        Some(pipe) => pipe.try_read(buffer),
+        None => Ok(0),
+    }
 }

@@ -16,6 +16,28 @@ pub(super) struct Piece {
     bytes: Vec<u8>,
     written: usize,
     message: Option<MessageId>,
+    /// It is a host's.
+    of_host: Option<OfHost>,
+}
+
+/// Where a piece of a host's stands among all that the host said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OfHost {
+    /// It ends there.
+    pub(super) upto: u64,
+    /// A part of it counts too: it is no line.
+    pub(super) by_parts: bool,
+}
+
+impl OfHost {
+    /// How far the host's bytes have come, once so many of the piece are missing.
+    fn reached(self, missing: usize) -> Option<u64> {
+        match missing {
+            0 => Some(self.upto),
+            _ if self.by_parts => Some(self.upto - missing as u64),
+            _ => None,
+        }
+    }
 }
 
 impl Piece {
@@ -29,6 +51,7 @@ impl Piece {
             bytes,
             written,
             message,
+            of_host: None,
         })
     }
 
@@ -39,6 +62,10 @@ impl Piece {
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    pub(super) fn is_of_host(&self) -> bool {
+        self.of_host.is_some()
     }
 }
 
@@ -73,31 +100,66 @@ impl Outbox {
                     bytes: lines.concat(),
                     written: 0,
                     message,
+                    of_host: None,
                 });
             }
             None => self.pieces.extend(lines.into_iter().map(|bytes| Piece {
                 bytes,
                 written: 0,
                 message: None,
+                of_host: None,
             })),
         }
     }
 
-    /// Writes what fits now, and hands out each piece that is in the pipe as a whole.
+    /// Adds a piece of a host's. The agent has `written` bytes of it already.
+    pub(super) fn push_of_host(&mut self, bytes: Vec<u8>, written: usize, of_host: OfHost) {
+        self.pieces.push_back(Piece {
+            written: written.min(bytes.len()),
+            bytes,
+            message: None,
+            of_host: Some(of_host),
+        });
+    }
+
+    /// What is not in the pipe whole is the host's to say again.
+    pub(super) fn drop_of_host(&mut self) {
+        self.pieces.retain(|piece| piece.of_host.is_none());
+    }
+
+    /// True while something waits that is no host's.
+    pub(super) fn has_ours(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.of_host.is_none())
+    }
+
+    /// Writes what fits now, and hands out each piece that is in the pipe as a whole. Of a host's
+    /// bytes it says at once, before anything else is done, how far they have come.
     pub(super) fn write(
         &mut self,
         stdin: &pipe::Sender,
+        mut reached: impl FnMut(u64),
         mut written: impl FnMut(&[u8], Option<MessageId>),
     ) -> io::Result<()> {
         while let Some(piece) = self.pieces.front_mut() {
-            match stdin.try_write(&piece.bytes[piece.written..]) {
-                Ok(bytes) => piece.written += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
             if piece.written == piece.bytes.len() {
+                if let Some(of_host) = piece.of_host.filter(|_| piece.bytes.is_empty()) {
+                    reached(of_host.upto);
+                }
                 written(&piece.bytes, piece.message);
                 self.pieces.pop_front();
+                continue;
+            }
+            match stdin.try_write(&piece.bytes[piece.written..]) {
+                Ok(bytes) => {
+                    piece.written += bytes;
+                    let missing = piece.bytes.len() - piece.written;
+                    let of_host = piece.of_host;
+                    if let Some(upto) = of_host.and_then(|it| it.reached(missing)) {
+                        reached(upto);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -53,6 +53,8 @@ pub(crate) enum Verb {
     Serve(ServeArgs),
     /// Show a release and a wake with a pretended agent
     Demo,
+    /// Stand in an agent's place for a host that starts it by a command line
+    Run(RunArgs),
     /// What the daemon is asked for.
     #[command(flatten)]
     Asked(AskedVerb),
@@ -267,6 +269,28 @@ pub(crate) struct NewArgs {
     /// More arguments for the agent
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) args: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The agent's name, for its limits in the configuration [default: told by the command]
+    #[arg(long)]
+    pub(crate) agent: Option<Name>,
+    /// The session's name [default: its id]
+    #[arg(long)]
+    pub(crate) name: Option<Name>,
+    /// The protocol that host and agent speak [default: told by the command, else raw]
+    #[arg(long)]
+    pub(crate) protocol: Option<Name>,
+    /// Quiet time until a release: a duration (10m) or "off" [default: the configuration's]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) idle_after: Option<String>,
+    /// Run the agent directly if there is no daemon and none can be started
+    #[arg(long)]
+    pub(crate) fallback: bool,
+    /// The agent's command line, as the host would have it
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<std::ffi::OsString>,
 }
 
 #[derive(Args, Debug)]

@@ -324,6 +324,7 @@ pub(crate) const fn is_expected(reason: Reason) -> bool {
         Reason::TaskHoldExpired
         | Reason::ApprovalExpired
         | Reason::HardLimit
+        | Reason::Detached
         | Reason::Crashed { .. } => false,
     }
 }

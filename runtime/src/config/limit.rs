@@ -45,7 +45,7 @@ pub(super) fn read_switch(value: &Value) -> Result<bool, String> {
 }
 
 /// All of them, in the order they are shown.
-pub(super) const LIMIT_KEYS: [LimitKey; 7] = [
+pub(super) const LIMIT_KEYS: [LimitKey; 8] = [
     LimitKey {
         name: "idle_after",
         off: true,
@@ -94,6 +94,13 @@ pub(super) const LIMIT_KEYS: [LimitKey; 7] = [
         longest: Some(GRACE_MAX),
         set: |over, limit| over.term_grace = span(limit),
         get: |limits| Limit::After(limits.term_grace),
+    },
+    LimitKey {
+        name: "detach_hold",
+        off: true,
+        longest: None,
+        set: |over, limit| over.detach_hold = Some(limit),
+        get: |limits| limits.detach_hold,
     },
 ];
 

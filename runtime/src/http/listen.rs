@@ -131,7 +131,7 @@ impl UnixSocket {
         &self.path
     }
 
-    pub(super) fn listener(&self) -> io::Result<UnixListener> {
+    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 }

@@ -81,7 +81,7 @@ const OF_DAEMON: [&str; 2] = ["draining", "store_failed"];
 const OF_SESSION: [&str; 3] = ["no_such_session", "ambiguous", "session_failed"];
 
 /// The status of each code, as the problems themselves have it.
-const STATUSES: [(&str, u16); 22] = [
+const STATUSES: [(&str, u16); 23] = [
     ("no_such_session", 404),
     ("ambiguous", 409),
     ("name_taken", 409),
@@ -90,6 +90,7 @@ const STATUSES: [(&str, u16); 22] = [
     ("held", 409),
     ("not_running", 409),
     ("cannot_resume", 409),
+    ("relayed", 409),
     ("not_pending", 410),
     ("inbox_full", 429),
     ("draining", 503),
@@ -270,7 +271,7 @@ const OPERATIONS: [Operation; 30] = [
         headers: &[IDEMPOTENCY_KEY],
         body: Body::Required("NewMessage"),
         answers: &[(JSON, Answer::One("Sent"))],
-        problems: &["inbox_full", "too_many_streams"],
+        problems: &["inbox_full", "relayed", "too_many_streams"],
         ..POST
     },
     Operation {

@@ -113,6 +113,11 @@ const fn kind_of(refusal: &Refusal) -> Kind {
             Retryable,
             "Something holds the session",
         ),
+        Refusal::Relayed { .. } => (
+            StatusCode::CONFLICT,
+            TerminalRequest,
+            "A host has the session",
+        ),
         Refusal::NotRunning { .. } => (
             StatusCode::CONFLICT,
             TerminalRequest,

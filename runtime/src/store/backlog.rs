@@ -42,7 +42,7 @@ impl Backlog {
                 ANSWER_LOST.clone_into(text);
             }
             Write::Save { .. } => self.forgo_save_before(&write),
-            Write::Settle { .. } | Write::Forget(_) => {}
+            Write::Settle { .. } | Write::Forget(_) | Write::KeepRelay { .. } => {}
         }
         self.bytes += write.bytes();
         self.writes.push_back(write);

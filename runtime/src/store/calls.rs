@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::log::{self, Line};
 use super::sql::{Fault, attempt};
-use super::{inbox, sessions};
+use super::{inbox, relays, sessions};
 
 /// Where an answer goes. Nobody may be listening any more.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -121,6 +121,13 @@ pub(super) enum Write {
     },
     /// See `Store::forget`.
     Forget(SessionId),
+    /// See `Store::keep_relay`.
+    KeepRelay {
+        /// Whose.
+        id: SessionId,
+        /// What, sealed.
+        sealed: Vec<u8>,
+    },
     /// See `Store::record`.
     Record(Line),
 }
@@ -136,6 +143,7 @@ impl Write {
                 text,
             } => inbox::settle(conn, *message, *state, text),
             Self::Forget(id) => sessions::forget(conn, *id),
+            Self::KeepRelay { id, sealed } => relays::keep(conn, *id, sealed),
             Self::Record(line) => log::record(conn, line),
         })?;
         if let Err(error) = done {
@@ -149,7 +157,7 @@ impl Write {
     const fn is_urgent(&self) -> bool {
         match self {
             Self::Settle { .. } | Self::Forget(_) => true,
-            Self::Save { .. } | Self::Record(_) => false,
+            Self::Save { .. } | Self::KeepRelay { .. } | Self::Record(_) => false,
         }
     }
 
@@ -158,6 +166,7 @@ impl Write {
         match self {
             Self::Settle { text, .. } => text.len(),
             Self::Record(line) => line.json.len(),
+            Self::KeepRelay { sealed, .. } => sealed.len(),
             Self::Save { .. } | Self::Forget(_) => 0,
         }
     }
@@ -168,6 +177,7 @@ impl Write {
             Self::Save { .. } => "save",
             Self::Settle { .. } => "settle",
             Self::Forget(_) => "forget",
+            Self::KeepRelay { .. } => "keep_relay",
             Self::Record(_) => "record",
         }
     }

@@ -7,7 +7,7 @@
 use rusqlite::Connection;
 
 /// One step per version, oldest first; each runs in a transaction of its own.
-const STEPS: &[&str] = &[VERSION_1, VERSION_2];
+const STEPS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 /// Sessions are split: what is listed is small and clear, what is secret is sealed and apart, so
 /// that a page of a listing reads few pages of the file. Numbers (`AUTOINCREMENT`) are never used
@@ -88,6 +88,16 @@ CREATE INDEX events_of_session ON events (session, seq) WHERE session IS NOT NUL
 const VERSION_2: &str = "
 ALTER TABLE sessions ADD COLUMN keeping TEXT;
 CREATE INDEX sessions_keeping ON sessions (id) WHERE keeping IS NOT NULL;
+";
+
+/// Hosts. Whether a session has or had one is listed, so it stands with the session; what it takes
+/// to go on with it is secret, and changes with what the host says.
+const VERSION_3: &str = "
+ALTER TABLE sessions ADD COLUMN hosted INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE relays (
+    session INTEGER PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
+    sealed  BLOB    NOT NULL
+) STRICT;
 ";
 
 /// The version this program writes.

@@ -1,4 +1,5 @@
-//! Seals what is secret of a recipe: its arguments and its environment.
+//! Seals what is secret of a session: arguments and environment of its recipe, and what its host
+//! gives to the agent.
 //!
 //! XChaCha20-Poly1305 under a key of this state folder, bound to the session, so that a sealed
 //! recipe opens neither elsewhere nor for another session. The key is a file that only its owner
@@ -13,7 +14,8 @@ use std::sync::OnceLock;
 use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 use drowse_actors::ports::StoreError;
-use drowse_messages::SessionId;
+use drowse_messages::{KeptRelay, SessionId};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{self, random};
@@ -23,6 +25,10 @@ const NONCE_BYTES: usize = 24;
 
 /// First byte of a sealed recipe, so that another way of sealing can follow.
 const FORM: u8 = 1;
+
+/// What is sealed: nothing for a recipe, which was the first.
+const RECIPE: &[u8] = b"";
+const RELAY: &[u8] = b"relay";
 
 /// What is secret of a recipe.
 #[derive(Serialize, Deserialize)]
@@ -58,28 +64,59 @@ impl Seal {
 
     /// Seals the secrets of a session. Makes the key if there is none.
     pub(super) fn seal(&self, id: SessionId, secrets: &Secrets) -> Result<Vec<u8>, StoreError> {
+        self.seal_as(id, RECIPE, secrets)
+    }
+
+    /// Opens what [`Seal::seal`] made for this session.
+    pub(super) fn open(&self, id: SessionId, sealed: &[u8]) -> Result<Secrets, StoreError> {
+        self.open_as(id, RECIPE, sealed)
+    }
+
+    /// Seals what a host gave.
+    pub(super) fn seal_relay(
+        &self,
+        id: SessionId,
+        kept: &KeptRelay,
+    ) -> Result<Vec<u8>, StoreError> {
+        self.seal_as(id, RELAY, kept)
+    }
+
+    /// Opens what [`Seal::seal_relay`] made for this session.
+    pub(super) fn open_relay(&self, id: SessionId, sealed: &[u8]) -> Result<KeptRelay, StoreError> {
+        self.open_as(id, RELAY, sealed)
+    }
+
+    fn seal_as(
+        &self,
+        id: SessionId,
+        what: &[u8],
+        secret: &impl Serialize,
+    ) -> Result<Vec<u8>, StoreError> {
         let cipher = self
             .cipher(true)
             .map_err(|why| self.cannot("seal", id, &why))?;
-        let plain = serde_json::to_vec(secrets)
+        let plain = serde_json::to_vec(secret)
             .map_err(|error| self.cannot("seal", id, &error.to_string()))?;
         let nonce: [u8; NONCE_BYTES] =
             random().map_err(|error| self.cannot("seal", id, &error.to_string()))?;
-        let bound = id.as_u64().to_be_bytes();
         let sealed = cipher
             .encrypt(
                 &XNonce::from(nonce),
                 Payload {
                     msg: &plain,
-                    aad: &bound,
+                    aad: &bound(id, what),
                 },
             )
             .map_err(|_| self.cannot("seal", id, "they are too long"))?;
         Ok([&[FORM], nonce.as_slice(), sealed.as_slice()].concat())
     }
 
-    /// Opens what [`Seal::seal`] made for this session.
-    pub(super) fn open(&self, id: SessionId, sealed: &[u8]) -> Result<Secrets, StoreError> {
+    fn open_as<T: DeserializeOwned>(
+        &self,
+        id: SessionId,
+        what: &[u8],
+        sealed: &[u8],
+    ) -> Result<T, StoreError> {
         let cipher = self
             .cipher(false)
             .map_err(|why| self.cannot("open", id, &why))?;
@@ -93,13 +130,12 @@ impl Seal {
         let Some((nonce, body)) = rest.split_first_chunk::<NONCE_BYTES>() else {
             return Err(self.cannot("open", id, "they are cut short"));
         };
-        let bound = id.as_u64().to_be_bytes();
         let plain = cipher
             .decrypt(
                 &XNonce::from(*nonce),
                 Payload {
                     msg: body,
-                    aad: &bound,
+                    aad: &bound(id, what),
                 },
             )
             .map_err(|_| self.cannot("open", id, "this is not the key they were sealed with"))?;
@@ -110,7 +146,7 @@ impl Seal {
 
     fn cannot(&self, verb: &str, id: SessionId, why: &str) -> StoreError {
         StoreError::Failed(format!(
-            "cannot {verb} the arguments and environment of session {id} with the key {}: {why}; \
+            "cannot {verb} the secrets of session {id} with the key {}: {why}; \
              put the right key back and restart drowse, or remove the session and open it again",
             self.path.display()
         ))
@@ -125,4 +161,10 @@ impl Seal {
             .cipher
             .get_or_init(|| XChaCha20Poly1305::new(&key.into())))
     }
+}
+
+/// What a sealing is bound to: a sealed recipe opens neither for another session nor as anything
+/// else.
+fn bound(id: SessionId, what: &[u8]) -> Vec<u8> {
+    [&id.as_u64().to_be_bytes(), what].concat()
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use drowse_actors::ports::{Page, SavedPage, StoreError};
 use drowse_messages::{
-    Ages, Incarnation, Name, Profile, Progress, Recipe, Running, SavedSession, SessionId,
+    Ages, Hosted, Incarnation, Name, Profile, Progress, Recipe, Running, SavedSession, SessionId,
     SessionState, WallTime,
 };
 use rusqlite::types::Value;
@@ -30,7 +30,8 @@ const PREFIX_CHARS_MIN: usize = 4;
 const CANDIDATES_MAX: usize = 8;
 
 const COLUMNS: &str = "id, name, agent, protocol, cwd, limits, created, state, incarnation, \
-                       running, conversation, end, last_error, state_since, last_active, keeping";
+                       running, conversation, end, last_error, state_since, last_active, keeping, \
+                       hosted";
 
 /// Writes a new session down, its secrets sealed.
 pub(super) fn open(conn: &Connection, seal: &Seal, profile: &Profile) -> Result<(), Fault> {
@@ -252,7 +253,7 @@ pub(super) fn save(
         "UPDATE sessions
          SET state_since = iif(state = ?2, state_since, ?8), last_active = ?8, state = ?2,
              incarnation = ?3, running = ?4, conversation = ?5, end = ?6, last_error = ?7,
-             keeping = ?9
+             keeping = ?9, hosted = ?10
          WHERE id = ?1",
     )?
     .execute(params![
@@ -265,6 +266,7 @@ pub(super) fn save(
         progress.last_error,
         number(now.0),
         keeping,
+        hosted_number(progress.hosted),
     ])?;
     Ok(())
 }
@@ -276,6 +278,22 @@ pub(super) fn forget(conn: &Connection, id: SessionId) -> Result<(), Fault> {
     conn.prepare_cached("DELETE FROM events WHERE session = ?1")?
         .execute([key_of(id)])?;
     Ok(())
+}
+
+/// How it stands in the table; a released form, so a number never changes its meaning.
+const fn hosted_number(hosted: Hosted) -> i64 {
+    match hosted {
+        Hosted::Never => 0,
+        Hosted::Now => 1,
+        Hosted::Formerly => 2,
+    }
+}
+
+fn hosted_of(number: i64) -> Result<Hosted, Fault> {
+    [Hosted::Never, Hosted::Now, Hosted::Formerly]
+        .into_iter()
+        .find(|hosted| hosted_number(*hosted) == number)
+        .ok_or_else(|| StoreError::Failed(format!("column \"hosted\" holds {number}")).into())
 }
 
 /// The state with this wire name.
@@ -332,6 +350,7 @@ struct Columns {
     state_since: i64,
     last_active: i64,
     keeping: Option<String>,
+    hosted: i64,
 }
 
 fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
@@ -352,6 +371,7 @@ fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
         state_since: row.get(13)?,
         last_active: row.get(14)?,
         keeping: row.get(15)?,
+        hosted: row.get(16)?,
     })
 }
 
@@ -379,6 +399,7 @@ impl Columns {
             end: optional("end", self.end.as_deref())?,
             last_error: self.last_error,
             keeping: optional("keeping", self.keeping.as_deref())?.unwrap_or_default(),
+            hosted: hosted_of(self.hosted)?,
             ages: ages.flatten(),
         };
         let profile = Profile {

@@ -48,6 +48,23 @@ const SLEEPERS: &[(&str, &str)] = &[
         "looks again for a daemon that is coming up: its socket appears without notice",
     ),
     (
+        "runtime/src/relay/server.rs",
+        "there are no descriptors left: they become free without notice",
+    ),
+    (
+        "runtime/src/relay/shim.rs",
+        "looks for the next daemon: its socket appears without notice",
+    ),
+    (
+        "tests/it/relay.rs",
+        "says something at chosen moments around the end of a window",
+    ),
+    (
+        "tests/it/relay/bytes.rs",
+        "gives an agent time in which nothing is to happen",
+    ),
+    ("tests/src/host.rs", "a host that does not read"),
+    (
         "runtime/src/cli/restart.rs",
         "looks for the next daemon: its socket appears without notice",
     ),
@@ -121,6 +138,10 @@ const STARTERS: &[(&str, &str)] = &[
     (
         "runtime/src/cli/autostart.rs",
         "a daemon, which is this very program",
+    ),
+    (
+        "runtime/src/cli/run.rs",
+        "the bare agent, which takes this process",
     ),
     ("runtime/src/demo.rs", "its daemon, this very program"),
     ("runtime/src/demo/agent.rs", "its agents, this very program"),

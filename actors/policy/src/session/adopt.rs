@@ -18,7 +18,7 @@ use super::idle::Rest;
 use super::live::Live;
 use super::orders::LEASE_TTL_MAX;
 use super::turn::{self, Turn};
-use super::{Cx, Phase};
+use super::{Cx, Phase, host};
 use crate::effect::{Effect, Input};
 
 /// What is kept as the answer of a message that was on its way when the daemon ended.
@@ -48,6 +48,7 @@ pub const fn may_be_adopted(state: SessionState) -> bool {
 /// A session without a process has one again: the one it had.
 pub(super) fn begin(adopted: &Adopted, cx: &mut Cx<'_>) -> Phase {
     cx.common.awaits_nudge = false;
+    host::adopt(cx);
     for message in &adopted.unknown {
         cx.settle(*message, MessageState::Unknown, ON_ITS_WAY);
     }

@@ -3,10 +3,10 @@
 //! Fed by `session.rs`. Invariant: nothing happens here by itself; a process is started because
 //! somebody wants one.
 
-use drowse_messages::Refusal;
+use drowse_messages::{HostChanged, HostEnd, Refusal};
 
 use super::starting::Starting;
-use super::{Cx, Phase, adopt, orders};
+use super::{Cx, Phase, adopt, host, orders};
 use crate::effect::{Effect, Input};
 
 /// Dormant, released or failing: no process, and late news of the last one is dropped.
@@ -22,6 +22,7 @@ pub(super) fn on(phase: Phase, input: &Input, cx: &mut Cx<'_>) -> Phase {
         }
         Input::Order(order) => orders::on_asleep(phase, order, cx),
         Input::Adopted(adopted) => adopt::begin(adopted, cx),
+        Input::Host(changed) => host::on_asleep(phase, *changed, cx),
         Input::StartGranted(_) => {
             cx.fx.push(Effect::StartSettled);
             phase
@@ -52,6 +53,10 @@ pub(super) fn on_ended(input: &Input, cx: &mut Cx<'_>) -> Phase {
                 .push(Effect::Refuse(Refusal::NoSuchSession { session }));
         }
         Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
+        Input::Host(HostChanged::Attached { .. }) => {
+            cx.fx.push(Effect::EndHost(HostEnd::Ended));
+        }
+        Input::Host(_) => {}
         Input::Activity(_)
         | Input::StatusChanged(_)
         | Input::TaskRoster(_)

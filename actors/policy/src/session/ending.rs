@@ -21,7 +21,7 @@ use self::found::Found;
 use super::live::Live;
 use super::purpose::Purpose;
 use super::turn::{self, Turn};
-use super::{Cx, Phase, change, keep, orders};
+use super::{Cx, Phase, change, host, keep, orders};
 use crate::effect::{BackendOrder, Effect, Input};
 
 mod found;
@@ -113,6 +113,7 @@ impl Ending {
         cx: &mut Cx<'_>,
     ) -> Box<Self> {
         change::join(&mut purpose, cx);
+        host::shut_gate(&purpose, turn.is_some(), cx);
         live.void_asks(cx);
         cx.common.leases.clear();
         cx.publish(SessionEvent::Ending {
@@ -180,8 +181,9 @@ impl Ending {
             Input::Delivered(delivered) => self.on_delivered(*delivered, cx),
             Input::StartGranted(_) => cx.fx.push(Effect::StartSettled),
             Input::MessageQueued(_) => self.purpose.note_message(),
-            // Its tasks end with it. The rest speaks of starts, and of other trees.
+            // What its host says waits for what follows. Its tasks end with it. The rest speaks of starts, and of other trees.
             Input::TaskRoster(_)
+            | Input::Host(_)
             | Input::KeptEnded(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
@@ -479,6 +481,7 @@ impl Ending {
             end: Box::new(end.clone()),
         });
         cx.common.end = Some(end);
+        host::after_end(&self.purpose, self.status, self.turn.is_some(), cx);
         self.purpose.follow(cx)
     }
 }

@@ -434,6 +434,7 @@ impl Clearing {
             | Input::TreeEmptied(_)
             | Input::ReapReport(_)
             | Input::KeptEnded(_)
+            | Input::Host(_)
             | Input::Adopted(_)
             | Input::Suspend(_)
             | Input::LimitsChanged(_) => {}

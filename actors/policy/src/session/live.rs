@@ -272,6 +272,7 @@ impl Live {
             .chain(asks)
             .chain(hard_limit)
             .chain(self.roster_unknown_until)
+            .chain(common.host.deadline())
             .min()
     }
 
@@ -288,6 +289,9 @@ impl Live {
         self.schedules.retain(|_, schedule| schedule.due > now);
         if self.roster_unknown_until.is_some_and(|until| now >= until) {
             self.roster_unknown_until = None;
+        }
+        if cx.common.host.is_given_up(now) {
+            return Some(Goal::Release(Reason::Detached));
         }
         if let Some(end) = cx.common.limits.hard_limit.deadline(self.launched) {
             if now >= end {
@@ -334,6 +338,11 @@ pub(super) fn crash(live: Box<Live>, turn: Option<Turn>, end: &Input, cx: &mut C
         None
     };
     let early = !live.has_worked;
-    let purpose = Purpose::new(Goal::Crash { status, early }, Who::Outside);
+    let goal = if cx.common.host.is_done() {
+        Goal::Stop
+    } else {
+        Goal::Crash { status, early }
+    };
+    let purpose = Purpose::new(goal, Who::Outside);
     Ending::begin_after(end, live, purpose, turn, cx)
 }

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AnswerAsk, HoldId, HoldTaken, Lease, Order, Refusal, SessionEvent, Stop, StopHow, millis,
+    AnswerAsk, HoldId, HoldTaken, HostEnd, Lease, Order, Refusal, SessionEvent, Stop, StopHow,
+    millis,
 };
 
 use super::ending::Ending;
@@ -15,7 +16,7 @@ use super::live::Live;
 use super::purpose::Purpose;
 use super::starting::Starting;
 use super::turn::Turn;
-use super::{Cx, Phase, change, report};
+use super::{Cx, Phase, change, host, report};
 use crate::effect::{BackendOrder, Effect};
 
 /// 24 h: a lease is renewed by whoever needs it; one that would last longer is forgotten.
@@ -141,6 +142,13 @@ fn on_asleep_stop(phase: Phase, stop: &Stop, cx: &mut Cx<'_>) -> Phase {
     cx.common.awaits_nudge &= stop.how == StopHow::Release;
     cancel_for(stop.how, cx);
     let failing = matches!(phase, Phase::Failing);
+    if stop.how != StopHow::Release {
+        let end = match stop.how {
+            StopHow::Shutdown => HostEnd::Shutdown,
+            StopHow::Release | StopHow::Stop | StopHow::StopAll | StopHow::Remove => HostEnd::Ended,
+        };
+        host::end(end, cx);
+    }
     let has_kept = !stop.how.keeps() && !cx.common.keep.is_clear();
     match stop.how {
         StopHow::Shutdown | StopHow::StopAll if has_kept => {

@@ -6,12 +6,12 @@
 //! does.
 
 use drowse_messages::{
-    EndReport, ExitStatus, Incarnation, Reason, SessionEvent, Stop, StopHow, Who,
+    EndReport, ExitStatus, HostEnd, Incarnation, Reason, SessionEvent, Stop, StopHow, Who,
 };
 
 use super::keep::Clearing;
 use super::starting::{self, Starting};
-use super::{Cx, Phase, orders};
+use super::{Cx, Phase, host, orders};
 use crate::effect::Effect;
 
 /// What the teardown is for.
@@ -168,6 +168,11 @@ impl Purpose {
         }
     }
 
+    /// True when the agent did not get ready.
+    pub(super) fn is_failed_start(&self) -> bool {
+        matches!(self.goal, Goal::StartFailed { .. })
+    }
+
     /// True when what was asked for before is not wanted any more.
     pub(super) fn cancels(&self) -> bool {
         match self.goal {
@@ -219,7 +224,17 @@ impl Purpose {
     pub(super) fn finish_without_process(self, cx: &mut Cx<'_>) -> Phase {
         let end = EndReport::new(self.reason(), self.by.clone(), cx.common.wall);
         cx.common.end = Some(end);
+        self.end_host(cx);
         self.follow(cx)
+    }
+
+    /// Tells a host that there is no agent any more, and none to come.
+    fn end_host(&self, cx: &mut Cx<'_>) {
+        if self.is_shutdown() {
+            host::end(HostEnd::Shutdown, cx);
+        } else {
+            host::end(HostEnd::Ended, cx);
+        }
     }
 
     /// What comes after it: first of all, the end of what is not to be kept any more.
@@ -256,7 +271,11 @@ impl Purpose {
                 Starting::begin(fresh, cx)
             }
             (_, Next::Wake { fresh }) => Starting::begin(fresh, cx),
-            (_, Next::Inbox | Next::Message) if cx.common.inbox.is_empty() => asleep(cx),
+            (_, Next::Inbox | Next::Message)
+                if cx.common.inbox.is_empty() && cx.common.host.waits().is_none() =>
+            {
+                asleep(cx)
+            }
             (goal @ Goal::Crash { early: true, .. }, _) => {
                 let error = format!("ended before its first turn: {}", goal.reason());
                 starting::fail(&error, true, false, cx)

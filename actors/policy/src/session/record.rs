@@ -17,6 +17,7 @@ impl Session {
             && saved.conversation == common.conversation
             && saved.end == common.end
             && saved.last_error == common.last_error
+            && saved.hosted == common.hosted
             && common.keep.is_saved(&saved.keeping)
             && self.is_aged(saved.ages.as_ref())
     }
@@ -30,6 +31,7 @@ impl Session {
             end: self.common.end.clone(),
             last_error: self.common.last_error.clone(),
             keeping: self.common.keep.keeping(),
+            hosted: self.common.hosted,
             ages: self.ages(),
         }
     }

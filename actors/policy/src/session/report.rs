@@ -50,6 +50,7 @@ impl Session {
         let mut report = SessionReport::new(profile, progress, self.common.inbox.len());
         report.state_since = times.state_since;
         report.last_active = times.last_active;
+        report.host_pid = self.common.host.pid();
         report.awake = self.awake(now);
         report
     }
@@ -171,6 +172,7 @@ fn released_state(common: &Common) -> SessionState {
         | Reason::HardLimit
         | Reason::StartFailed
         | Reason::Crashed { .. }
+        | Reason::Detached
         | Reason::DaemonShutdown => {
             if end.mid_turn {
                 SessionState::Interrupted
@@ -205,7 +207,7 @@ pub(super) fn is_held_at_rest(live: &Live, common: &Common) -> bool {
 }
 
 pub(super) fn is_held_besides_tasks(live: &Live, common: &Common) -> bool {
-    !common.inbox.is_empty() || is_held_by_others(live, common)
+    !common.inbox.is_empty() || common.host.waits().is_some() || is_held_by_others(live, common)
 }
 
 pub(super) fn is_held_by_more_than_messages(live: &Live, common: &Common) -> bool {
@@ -237,6 +239,10 @@ pub(super) fn holds_at_rest(live: &Live, common: &Common, now: MonoTime) -> Vec<
     if !common.inbox.is_empty() {
         let why = format!("{} waiting", common.inbox.len());
         holds.push(agent_hold(HoldKind::Queued, why, now, None, common));
+    }
+    if let Some(since) = common.host.waits() {
+        let why = "what its host said waits".to_owned();
+        holds.push(agent_hold(HoldKind::Queued, why, since, None, common));
     }
     if let Some(until) = live.roster_unknown_until {
         let why = "background tasks not reported yet".to_owned();

@@ -10,7 +10,7 @@ use super::idle::{self, Rest};
 use super::live::{Live, crash};
 use super::purpose::Purpose;
 use super::turn::Turn;
-use super::{Cx, Phase, change, orders, publish_output, report};
+use super::{Cx, Phase, change, host, orders, publish_output, report};
 use crate::effect::{BackendOrder, Input};
 
 pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx<'_>) -> Phase {
@@ -33,6 +33,10 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
         Input::Order(order) => orders::on_resting(live, rest, order, cx),
         Input::ReapReport(look) => idle::on_look(live, rest, look, cx),
         Input::ChildExited(_) | Input::TreeEmptied(_) => crash(live, None, input, cx),
+        Input::Host(changed) => {
+            host::on_live(*changed, cx);
+            Phase::Resting(live, rest)
+        }
         // A message is handed over by `take_up`. The rest speaks of starts and teardowns.
         Input::MessageQueued(_)
         | Input::Delivered(_)

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChangeAccount, ChildExited, LaunchFailed, MonoTime, Order, Refusal, Running,
-    SessionEvent, StatusChanged, Stop, StopHow, Who, millis,
+    AgentStatus, ChangeAccount, ChildExited, HostEnd, LaunchFailed, MonoTime, Order, Reason,
+    Refusal, Running, SessionEvent, StatusChanged, Stop, StopHow, Who, millis,
 };
 
 use super::ending::Ending;
@@ -16,7 +16,7 @@ use super::idle::Rest;
 use super::live::Live;
 use super::purpose::{Goal, Purpose};
 use super::turn::Turn;
-use super::{Cx, Phase, keep, orders};
+use super::{Cx, Phase, host, keep, orders};
 use crate::effect::{Effect, Input};
 
 /// 5: an agent that fails this often in a row has a lasting trouble, which a person must see.
@@ -124,11 +124,13 @@ impl Starting {
     }
 
     pub(super) fn next_deadline(&self, common: &super::Common) -> Option<MonoTime> {
-        match &self.stage {
+        let of_stage = match &self.stage {
             Stage::Queued | Stage::Launching => None,
             Stage::Handshaking(live) => Some(live.launched().after(common.limits.start_limit)),
             Stage::BackingOff { until } | Stage::Settling { until } => Some(*until),
-        }
+        };
+        let given_up = common.host.deadline().filter(|_| self.cancelled.is_none());
+        of_stage.into_iter().chain(given_up).min()
     }
 
     pub(super) fn on(mut self: Box<Self>, input: &Input, cx: &mut Cx<'_>) -> Phase {
@@ -153,8 +155,9 @@ impl Starting {
             }
             Input::IdleTick(_) => self.on_tick(cx),
             Input::Order(order) => self.on_order(order, cx),
-            // Messages wait in the inbox; output before readiness is no use of the session.
+            // What the host says waits until then, as messages do in the inbox; output before readiness is no use of the session.
             Input::MessageQueued(_)
+            | Input::Host(_)
             | Input::Activity(_)
             | Input::Delivered(_)
             | Input::Adopted(_)
@@ -179,6 +182,7 @@ impl Starting {
                     conversation: common.conversation.clone(),
                     eof_grace: common.limits.eof_grace,
                     term_grace: common.limits.term_grace,
+                    relayed: !common.host.is_none(),
                 });
                 self.stage = Stage::Launching;
             }
@@ -270,6 +274,10 @@ impl Starting {
     }
 
     fn on_tick(mut self: Box<Self>, cx: &mut Cx<'_>) -> Phase {
+        if self.cancelled.is_none() && cx.common.host.is_given_up(cx.now) {
+            let goal = Goal::Release(Reason::Detached);
+            return self.cancel(Purpose::new(goal, Who::Rule), cx);
+        }
         match &self.stage {
             Stage::BackingOff { until } | Stage::Settling { until } if cx.now >= *until => {
                 self.stage = Stage::ask(self.fresh, cx);
@@ -423,7 +431,11 @@ impl Starting {
             return Phase::Starting(self);
         }
         orders::cancel_for(stop.how, cx);
-        let purpose = Purpose::of(stop);
+        self.cancel(Purpose::of(stop), cx)
+    }
+
+    /// Ends the start, as soon as that can be done.
+    fn cancel(mut self: Box<Self>, purpose: Purpose, cx: &mut Cx<'_>) -> Phase {
         match self.stage {
             Stage::Queued | Stage::BackingOff { .. } | Stage::Settling { .. } => {
                 cx.fx.push(Effect::StartSettled);
@@ -454,6 +466,7 @@ fn ended_early(exited: &ChildExited) -> String {
 fn ready(cx: &mut Cx<'_>) {
     cx.fx.push(Effect::StartSettled);
     cx.common.last_error = None;
+    host::open_gate(cx);
     let resumed = cx.common.conversation.as_ref().is_some_and(|c| c.resumable);
     cx.publish(SessionEvent::Ready {
         incarnation: cx.common.incarnation,
@@ -485,6 +498,8 @@ pub(super) fn fail(error: &str, retry: bool, fresh: bool, cx: &mut Cx<'_>) -> Ph
         }
         None => {
             cx.common.leases.clear();
+            let error = error.to_owned();
+            host::end(HostEnd::Failed { error }, cx);
             Phase::Failing
         }
     }

@@ -7,6 +7,7 @@ mod change;
 mod countdown;
 mod generate;
 mod holds;
+mod host;
 mod keep;
 mod ladder;
 mod limits;

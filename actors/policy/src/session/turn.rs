@@ -12,7 +12,7 @@ use super::ending::Ending;
 use super::idle::Rest;
 use super::live::{Live, crash};
 use super::purpose::{Goal, Purpose};
-use super::{Cx, Phase, orders, publish_output};
+use super::{Cx, Phase, host, orders, publish_output};
 use crate::effect::Input;
 
 /// What is kept as the answer of a message whose turn ended unheard.
@@ -87,6 +87,10 @@ pub(super) fn on(mut live: Box<Live>, turn: Turn, input: &Input, cx: &mut Cx<'_>
         Input::Order(order) => orders::on_working(live, turn, order, cx),
         Input::Delivered(delivered) => on_delivered(live, turn, *delivered, cx),
         Input::ChildExited(_) | Input::TreeEmptied(_) => crash(live, Some(turn), input, cx),
+        Input::Host(changed) => {
+            host::on_live(*changed, cx);
+            Phase::Working(live, turn)
+        }
         // A message waits for the turn's end. The rest speaks of starts and teardowns.
         Input::MessageQueued(_)
         | Input::StartGranted(_)

@@ -40,6 +40,8 @@ const COMPACTION: &str = "compaction";
 #[serde(default)]
 pub(super) struct ClaudeObserver {
     ready: bool,
+    /// A host has the handshake, and whatever else is written.
+    listening: bool,
     /// It said that there is no such conversation.
     refused: bool,
     /// The id of the `initialize` request that is awaited.
@@ -377,6 +379,11 @@ impl Observer for ClaudeObserver {
         Seen::writing(line)
     }
 
+    fn listen(&mut self) -> Seen {
+        self.listening = true;
+        Seen::default()
+    }
+
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
         let mut seen = Seen::default();
         if let Some((kind, line)) = self.notices.typed(&mut seen, line) {
@@ -428,7 +435,7 @@ impl Observer for ClaudeObserver {
     }
 
     fn checkpoint(&self) -> Option<Vec<u8>> {
-        self.ready.then(|| kept::keep(self))
+        (self.ready || self.listening).then(|| kept::keep(self))
     }
 }
 

@@ -35,6 +35,8 @@ mod adopt;
 #[serde(default)]
 pub(super) struct PiObserver {
     ready: bool,
+    /// A host writes what is written, but for questions about the state.
+    listening: bool,
     conversation: Option<Conversation>,
     turn: Turn,
     asks: Asks,
@@ -225,6 +227,10 @@ impl PiObserver {
                 }
             }
             (Some("compact"), _) => self.compaction_ended(seen),
+            // The host has chosen another conversation.
+            (Some("new_session" | "switch_session" | "fork" | "clone"), true) => {
+                self.ask_state(seen);
+            }
             (Some("parse"), false) => self.notices.tell(seen, &format!("pi: {error}")),
             (Some(_) | None, _) => {}
         }
@@ -365,6 +371,12 @@ impl Observer for PiObserver {
         Seen::writing(self.order(What::GetState))
     }
 
+    /// Only its state says where the conversation is; the answer is kept from the host.
+    fn listen(&mut self) -> Seen {
+        self.listening = true;
+        Seen::writing(self.order(What::GetState))
+    }
+
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
         let mut seen = Seen::default();
         if let Some((kind, line)) = self.notices.typed(&mut seen, line) {
@@ -409,7 +421,7 @@ impl Observer for PiObserver {
     }
 
     fn checkpoint(&self) -> Option<Vec<u8>> {
-        self.ready.then(|| kept::keep(self))
+        (self.ready || self.listening).then(|| kept::keep(self))
     }
 }
 

@@ -7,9 +7,9 @@
 use std::path::PathBuf;
 
 use drowse_actors::ports::Left;
-use drowse_messages::{Adopted, AgentStatus, ExitStatus, MessageId, TreeEmptied};
+use drowse_messages::{Adopted, AgentStatus, ExitStatus, MessageId};
 
-use super::{Lines, Link, Ties};
+use super::{Lines, Link, Parts, Relayed, Ties};
 use crate::adapter::{Adapter, Fact, Observer, Seen};
 use crate::backend::checkpoint::Checkpoint;
 use crate::backend::{Shared, launch};
@@ -28,6 +28,7 @@ pub(in crate::backend) struct Taken {
     exited: Option<ExitStatus>,
     empty: bool,
     cgroup: Option<PathBuf>,
+    relayed: Option<Parts>,
 }
 
 impl Taken {
@@ -48,7 +49,12 @@ impl Taken {
             .await
             .map_err(|error| chain(&error))?;
         match Understood::from(shared, left, &*adapter, held) {
-            Ok(understood) => Ok(understood.taken(keeper, left)),
+            Ok(understood) => {
+                let relayed = understood.relayed(shared, left, &*adapter).await;
+                let (mut taken, adopted) = understood.taken(keeper, left);
+                taken.relayed = relayed;
+                Ok((taken, adopted))
+            }
             Err(why) => {
                 let identity = keeper.keeper();
                 keeper.end();
@@ -69,6 +75,7 @@ impl Taken {
             exited,
             empty,
             cgroup,
+            relayed,
         } = self;
         let mut link = Link::new(ties, keeper, stdio, observer);
         link.cgroup = cgroup;
@@ -82,12 +89,15 @@ impl Taken {
             write,
         };
         link.take(seen, None);
-        if exited.is_some() || empty {
-            link.on_exited(exited);
+        if let (Some(parts), Some(note)) = (relayed, checkpoint.about.relay) {
+            link.relayed = Some(Relayed::restored(parts, note));
         }
-        if empty {
-            let incarnation = link.incarnation;
-            link.seen.push(TreeEmptied { incarnation }.into());
+        let is_over = exited.is_some() || empty;
+        if is_over && !link.defers_exit(exited, empty) {
+            link.on_exited(exited);
+            if empty {
+                link.on_emptied();
+            }
         }
         link.tell();
         link
@@ -124,7 +134,9 @@ impl Understood {
         {
             return no("what the earlier daemon knew is of another backend");
         }
-        if about.closing || (stdio.stdin.is_none() && held.exited.is_none()) {
+        let host_closed = about.relay.as_ref().is_some_and(|relay| relay.input_closed);
+        let is_closed = stdio.stdin.is_none() && !host_closed;
+        if about.closing || (is_closed && held.exited.is_none()) {
             return no("it was being ended");
         }
         if about.writing {
@@ -142,6 +154,29 @@ impl Understood {
             seen,
             exited,
             empty,
+        })
+    }
+
+    /// What is needed to go on for a host.
+    async fn relayed(&self, shared: &Shared, left: &Left, adapter: &dyn Adapter) -> Option<Parts> {
+        let note = self.checkpoint.about.relay.as_ref()?;
+        let mut kept = shared.store.relay(left.session).await.unwrap_or_default();
+        if note.has_memory {
+            kept.memory.clone_from(&self.checkpoint.memory);
+        }
+        let memory = Some(&kept.memory[..]).filter(|memory| !memory.is_empty());
+        let filter = adapter.relay(memory);
+        let host = shared
+            .hub
+            .get_or_make(left.session, note.host, filter.is_some());
+        // From here on: a shim may be back before the link runs.
+        host.link();
+        Some(Parts {
+            host,
+            filter,
+            agent: left.running.agent.process,
+            store: shared.store.clone(),
+            kept,
         })
     }
 
@@ -181,6 +216,7 @@ impl Understood {
             exited,
             empty,
             cgroup: left.running.cgroup.clone(),
+            relayed: None,
         };
         (taken, adopted)
     }

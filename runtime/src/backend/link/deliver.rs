@@ -1,8 +1,9 @@
 //! What goes to the agent: messages and orders become lines on its stdin.
 //!
 //! Fed by `link.rs`. Invariants: a message is marked delivered on disk before it is written, so a
-//! crash can leave it unknown and never deliver it twice; and the keeper is told that something is
-//! being written before it is, so no daemon ever goes on behind half a line.
+//! crash can leave it unknown and never deliver it twice; and the keeper is told that something of
+//! ours is being written before it is, so no daemon ever goes on behind half a line. Of what a
+//! host said the host's shim is told, as soon as it is written.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use drowse_actors::ports::StoreError;
 use drowse_messages::{Delivered, DeliveryResult, MessageId};
 use drowse_policy::BackendOrder;
 
-use super::{Link, Shared};
+use super::{Link, Relayed, Shared};
 use crate::adapter::Direction;
 use crate::chain::chain;
 use crate::process::control::ToKeeper;
@@ -20,12 +21,21 @@ const DISK_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Link {
     pub(super) async fn write(&mut self) {
+        if self.relayed.as_ref().is_some_and(|it| !it.host().is_open()) {
+            self.outbox.drop_of_host();
+        }
         if self.stdin.is_none() || !self.mark_writing().await {
             return;
         }
         let Some(stdin) = &self.stdin else { return };
         let mut written = Vec::new();
-        let result = self.outbox.write(stdin, |bytes, message| {
+        let host = self.relayed.as_mut().map(Relayed::host_to_tell);
+        let reached = |upto| {
+            if let Some(host) = &host {
+                host.reached(upto);
+            }
+        };
+        let result = self.outbox.write(stdin, reached, |bytes, message| {
             written.push((bytes.to_vec(), message));
         });
         for (bytes, message) in written {
@@ -48,7 +58,7 @@ impl Link {
     }
 
     /// Ends the agent's input: our end of the pipe and the keeper's copy of it.
-    async fn close_stdin(&mut self) {
+    pub(super) async fn close_stdin(&mut self) {
         self.stdin = None;
         if let Some(keeper) = &mut self.keeper
             && let Err(error) = keeper.send(ToKeeper::CloseStdin).await
@@ -80,7 +90,9 @@ impl Link {
                 self.closing = true;
                 self.observer.close()
             }
-            BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
+            BackendOrder::ShutGate { quiet } => return self.on_shut_gate(quiet),
+            // The gate is open already, and the host's turn comes.
+            BackendOrder::OpenGate | BackendOrder::Dismiss | BackendOrder::Retire { .. } => return,
         };
         self.take(seen, None);
     }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::Link;
 use crate::backend::checkpoint::{About, Checkpoint};
+use crate::backend::outbox::Piece;
 use crate::chain::chain;
 use crate::process::control::{self, ToKeeper};
 
@@ -41,6 +42,9 @@ impl Link {
             matches!(input, Input::Activity(activity)
                 if matches!(activity.kind, ActivityKind::Output(_)))
         };
+        if let Some(relayed) = &mut self.relayed {
+            relayed.remember();
+        }
         if !self.seen.is_empty() && self.seen.iter().all(is_output) {
             return;
         }
@@ -50,8 +54,8 @@ impl Link {
 
     /// Has the keeper know that something is being written; false while it cannot be told.
     pub(super) async fn mark_writing(&mut self) -> bool {
-        if self.outbox.is_empty() {
-            return true;
+        if !self.outbox.has_ours() {
+            return !self.is_keeper_behind();
         }
         let mut checkpoint = self.checkpoint();
         if let Some(checkpoint) = &mut checkpoint {
@@ -69,7 +73,14 @@ impl Link {
 
     /// What the next daemon must know, without what it could hear itself.
     fn checkpoint(&self) -> Option<Checkpoint> {
-        let outbox: Vec<_> = self.outbox.pieces().cloned().collect();
+        let of_host = |piece: &&Piece| piece.is_of_host();
+        // What is the host's is with its shim, but for what the agent has a part of.
+        let partly = self.outbox.pieces().find(of_host);
+        let partly = partly.map_or(0, |piece| piece.measures().1);
+        let ours = self.outbox.pieces().filter(|piece| !piece.is_of_host());
+        let outbox: Vec<_> = ours.cloned().collect();
+        let relay = self.relayed.as_ref().map(|relayed| relayed.note(partly));
+        let (relay, memory) = relay.unzip();
         Some(Checkpoint {
             about: About {
                 session: self.session,
@@ -79,10 +90,12 @@ impl Link {
                 answered: self.answered.clone(),
                 closing: self.closing,
                 writing: false,
+                relay,
             },
             observer: self.observer.checkpoint()?,
             partial: Vec::new(),
             stderr: Vec::new(),
+            memory: memory.unwrap_or_default(),
             outbox,
         })
     }
@@ -134,6 +147,9 @@ impl Link {
 
     /// Leaves everything with the keeper, and the keeper to the next daemon.
     pub(super) async fn let_go(&mut self) {
+        if let Some(relayed) = &mut self.relayed {
+            relayed.remember();
+        }
         let mut checkpoint = self.checkpoint();
         if let (Some(checkpoint), Some(partial)) = (&mut checkpoint, self.lines.partial()) {
             checkpoint.partial = partial.to_vec();
@@ -142,6 +158,7 @@ impl Link {
             checkpoint = None;
         }
         self.leave_with_keeper(&checkpoint).await;
+        self.tell_host();
         self.tell();
         if let Some(mut keeper) = self.keeper.take() {
             let sent = tokio::time::timeout(SUSPEND_MAX, keeper.sent()).await;

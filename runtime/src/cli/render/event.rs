@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drowse_messages::{Event, ProcReport, SessionEvent, StatusReport};
+use drowse_messages::{Event, HostEnd, ProcReport, SessionEvent, StatusReport};
 
 use super::session::{NOTICE_CHARS_MAX, end};
 use super::{count, cut, long, moment, one_line, process};
@@ -70,6 +70,11 @@ fn what(event: &SessionEvent) -> String {
         SessionEvent::Notice { text: notice } => {
             format!("notice: {}", cut(notice, NOTICE_CHARS_MAX))
         }
+        SessionEvent::HostAttached { pid } => format!("host there, through process {pid}"),
+        SessionEvent::HostLost { pid } => format!("host lost: process {pid} is gone"),
+        SessionEvent::HostEnded { pid, end } => {
+            format!("host of process {pid} told: {}", told(end))
+        }
         SessionEvent::Removed => "removed".to_owned(),
         SessionEvent::Draining => "the daemon is ending".to_owned(),
         SessionEvent::Gap { missed } => match missed {
@@ -77,6 +82,17 @@ fn what(event: &SessionEvent) -> String {
             None => "gap: events were lost here".to_owned(),
         },
         other => turn(other),
+    }
+}
+
+/// What a host was told.
+fn told(end: &HostEnd) -> String {
+    match end {
+        HostEnd::Exited(Some(status)) => status.to_string(),
+        HostEnd::Exited(None) => "its agent is gone".to_owned(),
+        HostEnd::Ended => "it is over".to_owned(),
+        HostEnd::Failed { error } => text(error),
+        HostEnd::Shutdown => "the daemon ends".to_owned(),
     }
 }
 

@@ -34,6 +34,11 @@ pub(crate) fn explain(session: &SessionReport, view: &View<'_>) -> String {
         session.state.code(),
         long(since)
     ));
+    if let Some(pid) = session.host_pid {
+        text.line(format_args!(
+            "A host speaks to its agent through drowse run (process {pid}), which notices no release."
+        ));
+    }
     if let Some(next) = next(session) {
         text.line(format_args!("{next}"));
     }

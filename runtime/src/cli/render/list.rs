@@ -46,7 +46,7 @@ fn row(session: &SessionReport, view: &View<'_>) -> Vec<String> {
     vec![
         id.clone(),
         one_line(name).into_owned(),
-        session.agent.to_string(),
+        agent(session),
         session.state.code().to_owned(),
         idle(session, view),
         awake.map_or_else(none, releases_in),
@@ -70,6 +70,14 @@ pub(crate) fn hold_row(session: &str, hold: &HoldReport) -> Vec<String> {
         hold.ends_in_ms.map_or_else(none, duration),
         one_line(&hold.why).into_owned(),
     ]
+}
+
+/// A host's agent is marked: nobody else can send it messages.
+fn agent(session: &SessionReport) -> String {
+    match session.host_pid {
+        Some(_) => format!("{} (relayed)", session.agent),
+        None => session.agent.to_string(),
+    }
 }
 
 /// For a session that sleeps: since it was used last.

@@ -22,6 +22,11 @@ pub(crate) fn show(session: &SessionReport, view: &View<'_>) -> String {
         "agent",
         format!("{} (protocol {})", session.agent, session.protocol),
     );
+    match session.host_pid {
+        Some(pid) => facts.add("host", format!("relayed by drowse run, process {pid}")),
+        None if session.relayed => facts.add("host", "none any more".to_owned()),
+        None => {}
+    }
     facts.add("cwd", view.path(&session.cwd));
     let since = long(view.since(session.state_since));
     facts.add("state", format!("{}, for {since}", session.state.code()));

@@ -141,6 +141,8 @@ impl Model {
             | Input::Adopted(_)
             | Input::Suspend
             | Input::Suspended(_)
+            | Input::HostCame(..)
+            | Input::HostWent(_)
             | Input::Drain => {}
         }
         self.feed(input, None);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, ChangeAccount, DeliveryResult,
-    EndTask, HoldId, HoldLifted, HoldTaken, Interrupt, KeepRule, Limit, Limits, Order, ReapStep,
-    StartTask, Stop, StopHow, TurnEnded, TurnOutcome, Wake, Who,
+    EndTask, HoldId, HoldLifted, HoldTaken, HostChanged, Interrupt, KeepRule, Limit, Limits, Order,
+    ReapStep, StartTask, Stop, StopHow, TurnEnded, TurnOutcome, Wake, Who,
 };
 use proptest::prelude::*;
 
@@ -42,6 +42,8 @@ pub(super) enum What {
     Activity {
         ours: bool,
     },
+    /// The host comes, speaks, falls silent or goes.
+    Host(HostChanged),
     Exit,
     /// Somebody wants the server kept, for so many seconds.
     Keep(Option<u64>),
@@ -157,12 +159,23 @@ fn whats() -> impl Strategy<Value = What> {
         6 => statuses().prop_map(What::Status),
         2 => (0..4_u8).prop_map(What::Roster),
         2 => any::<bool>().prop_map(|ours| What::Activity { ours }),
+        6 => hosts().prop_map(What::Host),
         1 => Just(What::Exit),
         1 => prop::option::of(0..7_200_u64).prop_map(What::Keep),
         1 => Just(What::ServerEnds),
         1 => limits().prop_map(What::Limits),
         2 => any::<[bool; 2]>().prop_map(|[prepared, known]| What::Next { prepared, known }),
         3 => (lies(), any::<bool>()).prop_map(|(fact, stale)| What::Lie { fact, stale }),
+    ]
+}
+
+fn hosts() -> impl Strategy<Value = HostChanged> {
+    let came = prop::bool::weighted(0.8);
+    prop_oneof![
+        3 => came.prop_map(|resumable| HostChanged::Attached { pid: 77, resumable }),
+        6 => Just(HostChanged::Waits),
+        1 => Just(HostChanged::Closed),
+        1 => Just(HostChanged::Lost),
     ]
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, EndTask, ExitStatus,
-    IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued,
-    MonoTime, Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged,
-    Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
+    HostChanged, IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId,
+    MessageQueued, MonoTime, Order, Progress, ReapReport, SessionId, SessionState, StartGranted,
+    StatusChanged, Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -161,6 +161,7 @@ impl Run {
                 kind: ActivityKind::Client,
             }
             .into(),
+            What::Host(changed) => (*changed).into(),
             What::Exit => {
                 let answers = self.world.exits(ExitStatus::Code(1));
                 self.owed
@@ -291,6 +292,8 @@ pub(super) fn settle_down(run: &mut Run, obeys: bool) -> Option<Duration> {
         ..Limits::default()
     };
     run.step(&limits.into());
+    // A host that is there would have its agent for as long as it likes.
+    run.step(&HostChanged::Lost.into());
     let begin = run.now;
     // A place among the starting ones is granted, and a launch answered, without fail.
     for lie in [Lie::Granted, Lie::LaunchFailed] {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drowse_messages::{
-    DeliveryResult, Incarnation, KeptReport, Limits, MessageId, MessageState, MonoTime, Order,
-    Progress, ReapStep, Reason, Refusal, SavedSession, SessionEvent, SessionReport, SessionState,
-    StopHow,
+    DeliveryResult, HostChanged, Hosted, Incarnation, KeptReport, Limits, MessageId, MessageState,
+    MonoTime, Order, Progress, ReapStep, Reason, Refusal, SavedSession, SessionEvent,
+    SessionReport, SessionState, StopHow,
 };
 
 use super::generate::TERM_GRACE;
@@ -32,6 +32,10 @@ struct Tree {
     empty: bool,
     ending: Option<Reason>,
     delivered: BTreeSet<MessageId>,
+    /// What a host says goes to it.
+    gate: bool,
+    /// Nothing of a host's may go to it any more.
+    shut: bool,
 }
 
 /// What a watcher remembers of a life.
@@ -53,6 +57,9 @@ pub(super) struct Watch {
     wanted: bool,
     quiet_from: MonoTime,
     removed: bool,
+    /// A host is there that was not told to go, and whether what it said waits.
+    host: Option<bool>,
+    suspended: bool,
 }
 
 impl Watch {
@@ -70,6 +77,8 @@ impl Watch {
             wanted: false,
             quiet_from: now,
             removed: false,
+            host: None,
+            suspended: false,
         }
     }
 
@@ -105,6 +114,7 @@ impl Watch {
     /// flight; with a tree that is gone they are unknown.
     pub(super) fn end_of_daemon(&mut self, now: MonoTime, taken_over: bool) -> Vec<MessageId> {
         self.reap.clear();
+        (self.host, self.suspended) = (None, false);
         self.asked_start = false;
         self.quiet_from = now;
         let in_flight = self.messages.iter_mut();
@@ -167,6 +177,8 @@ impl Watch {
                     .or_insert(Message::Waiting);
             }
             Input::Order(Order::Wake(_) | Order::ChangeAccount(_)) => self.wanted = true,
+            Input::Host(changed) => self.note_host(*changed),
+            Input::Suspend(_) => self.suspended = true,
             Input::Order(Order::Stop(stop)) if stop.how != StopHow::Release => {
                 self.wanted = false;
             }
@@ -194,10 +206,29 @@ impl Watch {
             | Input::Launched(_)
             | Input::LaunchFailed(_)
             | Input::Adopted(_)
-            | Input::Suspend(_)
             | Input::ChildExited(_)
             | Input::KeptEnded(_)
             | Input::TreeEmptied(_) => {}
+        }
+    }
+
+    fn note_host(&mut self, changed: HostChanged) {
+        match changed {
+            _ if self.removed => {}
+            HostChanged::Attached { .. } => {
+                (self.host, self.wanted) = (Some(false), true);
+            }
+            HostChanged::Waits if self.host.is_some() => {
+                (self.host, self.wanted) = (Some(true), true);
+            }
+            HostChanged::Passed => {
+                self.host = self.host.map(|_| false);
+                if let Some(open) = self.open {
+                    self.trees.entry(open).or_default().gate = false;
+                }
+            }
+            HostChanged::Lost => self.host = None,
+            HostChanged::Waits | HostChanged::Closed => {}
         }
     }
 
@@ -223,7 +254,7 @@ impl Watch {
         // 4: nothing but refusals follows the end of a session.
         let harmless = matches!(
             effect,
-            Effect::Sleep | Effect::StartSettled | Effect::Forget
+            Effect::Sleep | Effect::StartSettled | Effect::Forget | Effect::EndHost(_)
         ) || matches!(effect, Effect::Refuse(Refusal::NoSuchSession { .. }));
         assert!(!self.removed || harmless, "{effect:?} after the end");
         match effect {
@@ -249,6 +280,13 @@ impl Watch {
             Effect::Settle { message, state, .. } => self.settle(*message, *state),
             Effect::Save(progress) => self.written = Progress::clone(progress),
             Effect::Publish(event) => self.check_event(before, now, event),
+            Effect::EndHost(_) => {
+                let host = self.host.take();
+                assert!(
+                    host.is_some() || self.removed,
+                    "8: nobody is there to be told"
+                );
+            }
             Effect::Forget
             | Effect::Refuse(_)
             | Effect::Suspended
@@ -262,6 +300,22 @@ impl Watch {
             self.retired.insert(incarnation);
             let tree = self.trees.get_mut(&incarnation).unwrap();
             (tree.terminated, tree.killed) = (None, false);
+        }
+        let tree = self.trees.entry(incarnation).or_default();
+        match order {
+            BackendOrder::OpenGate => {
+                assert!(!tree.shut, "9: opened to an agent that is let go");
+                assert!(!self.suspended, "9: opened although the next daemon will");
+                tree.gate = true;
+            }
+            BackendOrder::ShutGate { .. } => (tree.gate, tree.shut) = (false, true),
+            BackendOrder::Close => assert!(!tree.gate, "9: open to an agent that is let go"),
+            BackendOrder::Deliver(_)
+            | BackendOrder::Interrupt
+            | BackendOrder::Answer { .. }
+            | BackendOrder::Withdraw { .. }
+            | BackendOrder::Dismiss
+            | BackendOrder::Retire { .. } => {}
         }
         if let BackendOrder::Deliver(message) = order {
             let tree = self.trees.get_mut(&incarnation).unwrap();
@@ -285,7 +339,10 @@ impl Watch {
         assert!(owed.is_none() || begins, "{step:?} is asked for too early");
         let tree = self.trees.get_mut(&incarnation).unwrap();
         match step {
-            ReapStep::Terminate => tree.terminated = Some(now),
+            ReapStep::Terminate => {
+                assert!(!tree.gate, "9: open to an agent that is let go");
+                tree.terminated = Some(now);
+            }
             ReapStep::Kill => {
                 // 3: not before SIGTERM and its grace.
                 let grace_over = tree
@@ -361,6 +418,17 @@ impl Watch {
         if !is_quiet(after, now) {
             self.quiet_from = now;
         }
+        if self.host == Some(true) && !self.suspended {
+            // 10: what a host said goes to an agent, or one will come.
+            let gate = |open| self.trees.get(&open).is_some_and(|tree| tree.gate);
+            let passes = self.open.is_some_and(gate);
+            let comes = !after.is_asleep() && after.state() != SessionState::Resting;
+            assert!(
+                passes || comes,
+                "what its host said is lost: {:?}",
+                after.state()
+            );
+        }
         let deadline = after.next_deadline();
         if after.is_asleep() && after.retired().is_empty() {
             assert_eq!(deadline, None, "asleep with a timer");
@@ -393,8 +461,10 @@ impl Watch {
             end,
             last_error,
             keeping,
+            hosted,
             ages,
         } = &self.written;
+        assert_eq!(*hosted != Hosted::Never, report.relayed);
         let kept = KeptReport::all(report.id, &report.name, keeping);
         assert_eq!(kept, report.kept);
         let works = matches!(state, SessionState::Working | SessionState::NeedsYou);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
-    Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId, Order,
-    ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
+    HostChanged, Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId,
+    Order, ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
     Running, SavedSession, SessionId, StartGranted, StatusChanged, Survivor, Task, TreeEmptied,
     TurnEnded, TurnOutcome, Who,
 };
@@ -197,6 +197,7 @@ impl World {
             | Effect::Forget
             | Effect::Publish(_)
             | Effect::Refuse(_)
+            | Effect::EndHost(_)
             | Effect::Suspended
             | Effect::Sleep => Vec::new(),
         }
@@ -278,7 +279,9 @@ impl World {
                 (self.agent, self.child, self.tree) = (false, false, false);
                 Vec::new()
             }
+            BackendOrder::OpenGate => vec![(1, HostChanged::Passed.into())],
             BackendOrder::Interrupt
+            | BackendOrder::ShutGate { .. }
             | BackendOrder::Close
             | BackendOrder::Answer { .. }
             | BackendOrder::Withdraw { .. } => Vec::new(),

@@ -18,7 +18,7 @@ impl ClaudeObserver {
     /// What `checkpoint` holds, restated; none if that agent was not ready yet.
     pub(in super::super) fn adopt(checkpoint: &[u8], now: WallTime) -> Option<(Self, Seen)> {
         let mut this: Self = kept::restore(checkpoint)?;
-        if !this.ready {
+        if !(this.ready || this.listening) {
             return None;
         }
         let mut seen = Seen::default();
@@ -29,8 +29,13 @@ impl ClaudeObserver {
         seen.status_if(this.compacting, compaction());
         this.asks.restate(&mut seen);
         this.timers.restate(&mut seen, now);
-        this.turn.doubt();
         this.requests += UNKNOWN_REQUESTS;
+        if this.listening {
+            // Whatever it said meanwhile is still to be heard: a host's Claude is read only while
+            // the host is there. A second `initialize` would undo what the host's one said.
+            return Some((this, seen));
+        }
+        this.turn.doubt();
         let (id, line) = this.request("initialize");
         this.opening = id;
         seen.write.push(line);

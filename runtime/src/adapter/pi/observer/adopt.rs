@@ -19,7 +19,7 @@ impl PiObserver {
     /// What `checkpoint` holds, restated; none if that agent was not ready yet.
     pub(in super::super) fn adopt(checkpoint: &[u8]) -> Option<(Self, Seen)> {
         let mut this: Self = kept::restore(checkpoint)?;
-        if !this.ready {
+        if !(this.ready || this.listening) {
             return None;
         }
         let mut seen = Seen::default();
@@ -33,8 +33,13 @@ impl PiObserver {
             seen.status(busy(id, "a command"));
         }
         this.asks.restate(&mut seen);
-        this.turn.doubt();
         this.orders += UNKNOWN_ORDERS;
+        if this.listening {
+            // Whatever it said meanwhile is still to be heard: a host's Pi is read only while the
+            // host is there.
+            return Some((this, seen));
+        }
+        this.turn.doubt();
         this.rests_wanted = RESTS_WANTED;
         this.ask_state(&mut seen);
         Some((this, seen))
