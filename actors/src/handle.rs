@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, MailboxError, Recipient};
 use drowse_messages::{
-    Accepted, Event, HoldId, HoldLifted, HoldTaken, HostChanged, Kept, KeptRelay, MessageId,
-    OpenSession, Order, Refusal, Restarting, Running, SavedMessage, SendMessage, SessionId,
-    SessionPage, SessionReport, StatusReport,
+    Accepted, AccountChange, Event, HoldId, HoldLifted, HoldTaken, HostChanged, Kept, KeptRelay,
+    MessageId, OpenSession, Order, Refusal, Restarting, Running, SavedMessage, SendMessage,
+    SessionId, SessionPage, SessionReport, StatusReport,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -23,7 +23,8 @@ use crate::leftover;
 use crate::ports::{Page, Ports, ProcessTrees, Store, StoreError};
 use crate::reaper::ReaperActor;
 use crate::registry::{
-    Adopt, Drain, FromHost, Meet, Open, Pass, RegistryActor, Reload, Send, Serve, SuspendAll,
+    Adopt, Change, Drain, FromHost, Meet, Open, Pass, RegistryActor, Reload, Send, Serve,
+    SuspendAll,
 };
 use crate::session::Peers;
 use crate::status::{self, GetSession, GetStatus, ListSessions, StatusActor};
@@ -229,6 +230,21 @@ impl DaemonHandle {
     /// `NoSuchSession`, `Draining`.
     pub async fn order(&self, id: SessionId, order: Order) -> Result<(), Refusal> {
         flat(self.registry.send(Pass { id, order }).await)
+    }
+
+    /// Has a session go on in its conversation with other variables in its environment: at once
+    /// when it is at rest, else once it is, which its report says meanwhile. `Ok`: they are on
+    /// disk, and the next launch has them.
+    ///
+    /// # Errors
+    /// `CannotResume` when its agent's conversation would be lost; `NoSuchSession`, `Draining`,
+    /// `StoreFailed`.
+    pub async fn change_account(
+        &self,
+        id: SessionId,
+        change: AccountChange,
+    ) -> Result<(), Refusal> {
+        flat(self.registry.send(Change { id, change }).await)
     }
 
     /// How one session is. Never counts as use of it.

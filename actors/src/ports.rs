@@ -221,6 +221,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn put_at_rest(&self, sessions: Vec<SessionId>) -> Stored<Recovered>;
     /// Writes a new session down.
     fn open(&self, profile: Profile) -> Stored<()>;
+    /// Puts another recipe in a session's place of it, sealed like the first: nothing of the former
+    /// is left. Durable when the answer comes.
+    fn reseal(&self, id: SessionId, recipe: Recipe) -> Stored<()>;
     /// Reads one whole.
     fn load(&self, id: SessionId) -> Stored<SavedSession>;
     /// Finds one by id, unique id prefix (4 characters at least) or name.

@@ -15,9 +15,9 @@ use actix::{
     WrapFuture,
 };
 use drowse_messages::{
-    Accepted, HostChanged, HostEnd, MessageQueued, OpenSession, Order, Profile, Progress, Refusal,
-    SavedSession, SendMessage, SessionEvent, SessionId, SessionReport, StartGranted, Stop, StopHow,
-    Suspend, Who,
+    Accepted, AccountChange, HostChanged, HostEnd, MessageQueued, OpenSession, Order, Profile,
+    Progress, Refusal, SavedSession, SendMessage, SessionEvent, SessionId, SessionReport,
+    StartGranted, Stop, StopHow, Suspend, Who,
 };
 use drowse_policy::registry::{Effect, Input, Registry};
 use drowse_policy::session::{Session, Times};
@@ -62,6 +62,14 @@ pub(crate) struct Pass {
 pub(crate) struct FromHost {
     pub(crate) id: SessionId,
     pub(crate) changed: HostChanged,
+}
+
+/// Have a session go on with another environment.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<(), Refusal>")]
+pub(crate) struct Change {
+    pub(crate) id: SessionId,
+    pub(crate) change: AccountChange,
 }
 
 /// Shut every session down; answered when all trees are gone.
@@ -236,10 +244,7 @@ impl RegistryActor {
 
     fn refuse_kept(&mut self, id: SessionId, refusal: &Refusal) {
         for parcel in self.kept.remove(&id).unwrap_or_default() {
-            if let Parcel::Order(_, reply) = parcel {
-                // Whoever asked may have gone meanwhile.
-                let _gone = reply.send(Err(refusal.clone()));
-            }
+            parcel.refuse(refusal);
         }
     }
 
@@ -537,6 +542,20 @@ impl Handler<Pass> for RegistryActor {
         }
         let (reply, answer) = oneshot::channel();
         self.feed(Input::Arrived(id), Some(Parcel::Order(order, reply)), ctx);
+        Box::pin(async move { answer.await.unwrap_or(Err(Refusal::SessionFailed)) })
+    }
+}
+
+impl Handler<Change> for RegistryActor {
+    type Result = ResponseFuture<Result<(), Refusal>>;
+
+    fn handle(&mut self, Change { id, change }: Change, ctx: &mut Context<Self>) -> Self::Result {
+        if let Err(refusal) = self.admit() {
+            return Box::pin(async move { Err(refusal) });
+        }
+        let (reply, answer) = oneshot::channel();
+        let parcel = Parcel::Change(change, reply);
+        self.feed(Input::Arrived(id), Some(parcel), ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(Refusal::SessionFailed)) })
     }
 }

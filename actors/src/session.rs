@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
 use drowse_messages::{
-    Activity, ActivityKind, ChildExited, Delivered, IdleTick, KeptEnded, LaunchFailed, Launched,
-    MessageId, MonoTime, Order, Profile, ReapReport, Refusal, SessionEvent, StatusChanged, Stop,
-    TaskRoster, TreeEmptied,
+    AccountChange, Activity, ActivityKind, ChildExited, Delivered, IdleTick, KeptEnded,
+    LaunchFailed, Launched, MessageId, MonoTime, Order, Profile, ReapReport, Refusal, SessionEvent,
+    StatusChanged, Stop, TaskRoster, TreeEmptied,
 };
 use drowse_policy::session::{Session, Times};
 use drowse_policy::{Effect, Input, trace};
 use tokio::sync::oneshot;
 
 use crate::bus::{BusActor, Publish};
+use crate::handle::refusal_of;
 use crate::ports::{Launch, Ports};
 use crate::reaper::{Reap, ReaperActor};
 use crate::registry::{FromSession, RegistryActor, Said};
@@ -46,14 +47,24 @@ pub(crate) enum Parcel {
     Input(Input),
     /// An order, with whoever waits to hear whether it was accepted.
     Order(Order, oneshot::Sender<Result<(), Refusal>>),
+    /// Another environment, and the order to go on with it.
+    Change(AccountChange, oneshot::Sender<Result<(), Refusal>>),
 }
 
 impl Parcel {
+    /// Tells whoever waits that nothing came of it.
+    pub(crate) fn refuse(self, refusal: &Refusal) {
+        if let Self::Order(_, reply) | Self::Change(_, reply) = self {
+            // Whoever asked may have gone meanwhile.
+            let _gone = reply.send(Err(refusal.clone()));
+        }
+    }
+
     /// The message it announces.
     pub(crate) fn message(&self) -> Option<MessageId> {
         match self {
             Self::Input(Input::MessageQueued(queued)) => Some(queued.message),
-            Self::Input(_) | Self::Order(..) => None,
+            Self::Input(_) | Self::Order(..) | Self::Change(..) => None,
         }
     }
 }
@@ -260,6 +271,35 @@ impl SessionActor {
         }
     }
 
+    /// Puts the new environment in, has policy decide what follows, and writes it down; a refusal
+    /// leaves everything as it was. A launch takes place in a later step at the earliest, and finds
+    /// the new one.
+    fn change_account(
+        &mut self,
+        change: AccountChange,
+        reply: oneshot::Sender<Result<(), Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let former = self.profile.clone();
+        let mut profile = Profile::clone(&former);
+        profile.recipe.env.extend(change.env);
+        let recipe = profile.recipe.clone();
+        self.profile = Rc::new(profile);
+        let order = Order::ChangeAccount(change.order);
+        if let Err(refusal) = self.feed(&Input::Order(order), ctx) {
+            self.profile = former;
+            // Whoever asked may have gone meanwhile.
+            let _gone = reply.send(Err(refusal));
+            return;
+        }
+        let id = self.profile.id;
+        let resealed = self.ports.store.reseal(id, recipe);
+        actix_rt::spawn(async move {
+            let answer = resealed.await;
+            let _gone = reply.send(answer.map_err(|error| refusal_of(error, &id.to_string())));
+        });
+    }
+
     fn take(&mut self, input: impl Into<Input>, ctx: &mut Context<Self>) {
         // Only orders are refused, and their answers go through `Handed`.
         let _answer = self.feed(&input.into(), ctx);
@@ -323,6 +363,7 @@ impl Handler<Handed> for SessionActor {
                 // Whoever asked may have gone meanwhile.
                 let _gone = reply.send(answer);
             }
+            Parcel::Change(change, reply) => self.change_account(change, reply, ctx),
         }
     }
 }

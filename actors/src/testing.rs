@@ -178,6 +178,7 @@ impl FakeCatalog {
         let can_resume = AgentTraits {
             can_resume: true,
             reports_tasks: false,
+            observed: false,
         };
         Self {
             limits: Lock::new(Limits::default()),

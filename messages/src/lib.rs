@@ -18,6 +18,7 @@
 #[cfg(feature = "actix")]
 mod actix_impls;
 mod event;
+mod failure;
 mod hold;
 mod host;
 mod id;
@@ -28,11 +29,13 @@ mod reason;
 mod registry;
 mod saved;
 mod session;
+mod socket;
 mod status;
 mod time;
 mod wire;
 
 pub use event::{Event, SessionEvent};
+pub use failure::{DropReason, Ends, Failure, FailureCode};
 pub use hold::{Hold, HoldKind, HoldLifted, HoldTaken};
 pub use host::{HostChanged, HostEnd, KeptRelay};
 pub use id::{HoldId, IdError, Incarnation, MessageId, Name, SessionId};
@@ -45,23 +48,30 @@ pub use process::{
     ReapStep, Survivor, Tier,
 };
 pub use reason::{EndReport, Reason, Refusal, Who};
-pub use registry::{Accepted, OpenSession, Order, SendMessage};
+pub use registry::{Accepted, AccountChange, OpenSession, Order, SendMessage};
 pub use saved::{
     Ages, Hosted, Lease, MessageState, Pinned, Profile, Progress, Recipe, Running, SavedMessage,
-    SavedSession,
+    SavedSession, ToldTask, WaitingChange,
 };
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
-    ChildExited, Conversation, Delivered, DeliveryResult, IdleTick, Interrupt, LaunchFailed,
-    Launched, MessageQueued, SETTINGS_MAX, StartGranted, StatusChanged, Stop, StopHow, Suspend,
-    Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome, Wake,
+    ChangeAccount, ChildExited, Conversation, Delivered, DeliveryResult, EndTask, IdleTick,
+    Interrupt, LaunchFailed, Launched, MessageQueued, SETTINGS_MAX, StartGranted, StartTask,
+    StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome,
+    Wake,
+};
+pub use socket::{
+    AnswerCall, CloseWhy, EventNote, GapNote, Hello, MessageCall, MessagesCall, Method,
+    Notification, Position, Prompt, Prompted, Role, SOCKET_VERSION, SnapshotNote, SocketBounds,
+    StopCall, Subscribe, WakeCall, WarningNote, Welcome,
 };
 pub use status::{
-    AwakeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState, StateCount,
-    StatusReport, SubscriberReport, Usage,
+    AwakeReport, ChangeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState,
+    StateCount, StatusReport, SubscriberReport, TaskReport, Usage,
 };
 pub use time::{Limit, MonoTime, WallTime, millis};
 pub use wire::{
-    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewMessage, NewSession, PROBLEM_JSON,
-    ProblemBody, ProblemClass, Restarting, Sent, WakeSession,
+    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewHold, NewMessage, NewSession,
+    NewTask, PROBLEM_JSON, ProblemBody, ProblemClass, RestartSession, RestartedSession, Restarting,
+    Sent, TakenHold, WakeSession,
 };

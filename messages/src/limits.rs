@@ -26,6 +26,9 @@ pub struct Limits {
     pub term_grace: Duration,
     /// How long a relayed session waits for a host that is gone without a word. 60 s.
     pub detach_hold: Limit,
+    /// A command of the agent's that still runs holds, as the process tree shows it, where the
+    /// agent reports none. On.
+    pub observed: bool,
     /// What outlives the session's processes. Nothing.
     pub keep: Vec<KeepRule>,
 }
@@ -41,6 +44,7 @@ impl Default for Limits {
             eof_grace: Duration::from_secs(2),
             term_grace: Duration::from_secs(5),
             detach_hold: Limit::After(Duration::from_secs(60)),
+            observed: true,
             keep: Vec::new(),
         }
     }
@@ -66,6 +70,8 @@ pub struct LimitOverrides {
     pub term_grace: Option<Duration>,
     /// See [`Limits::detach_hold`].
     pub detach_hold: Option<Limit>,
+    /// See [`Limits::observed`].
+    pub observed: Option<bool>,
     /// More of [`Limits::keep`]: rules add up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeepRule>,
@@ -88,6 +94,7 @@ impl Limits {
             eof_grace: over.eof_grace.unwrap_or(self.eof_grace),
             term_grace: over.term_grace.unwrap_or(self.term_grace),
             detach_hold: over.detach_hold.unwrap_or(self.detach_hold),
+            observed: over.observed.unwrap_or(self.observed),
             keep,
         }
     }

@@ -105,6 +105,9 @@ pub struct ProcReport {
     /// The kernel's name for it (`comm`, at most 15 bytes), with control characters replaced.
     /// Its arguments are never reported: they hold secrets.
     pub name: String,
+    /// The process session it is in; 0: not looked at. Only `Look` does.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub process_session: i32,
     /// Proportional set size in bytes; 0 when it could not be read.
     pub pss_bytes: u64,
     /// The TCP ports it listens on, in order; looked for by `Snapshot` alone.
@@ -119,6 +122,11 @@ pub struct ProcReport {
     pub scan: u32,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
 impl ProcReport {
     /// A process as a walk sees it, not measured.
     #[must_use]
@@ -127,6 +135,7 @@ impl ProcReport {
             identity,
             parent,
             name,
+            process_session: 0,
             pss_bytes: 0,
             listens: Vec::new(),
             signal: None,
@@ -232,6 +241,9 @@ impl Tier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReapStep {
+    /// List the tree, not measured, while its agent lives on. Nothing is signalled. The one step
+    /// that may be outstanding beside another.
+    Look,
     /// List the tree and measure it. Nothing is signalled.
     Snapshot,
     /// SIGTERM, then SIGCONT, leaves first.
@@ -257,7 +269,7 @@ pub struct ReapRequest {
     /// The cgroup made for this launch, if there is one: an absolute path below the mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
-    /// What is not to be ended. `Snapshot` takes any rule and says which processes they mean; the
+    /// What is not to be ended. `Look` and `Snapshot` take any rule and say which processes they mean; the
     /// steps after it are given those processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeepRule>,
@@ -274,7 +286,7 @@ pub struct ReapReport {
     pub incarnation: Incarnation,
     /// What was asked.
     pub step: ReapStep,
-    /// The processes found (`Snapshot`), signalled (`Terminate`, `Kill`) or still there (`Verify`).
+    /// The processes found (`Look`, `Snapshot`), signalled (`Terminate`, `Kill`) or still there (`Verify`).
     pub processes: Vec<ProcReport>,
     /// Processes that are left and that could not be ended, each with the reason (an
     /// uninterruptible sleep, somebody else's process). Empty for a clean result.

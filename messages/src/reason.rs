@@ -44,6 +44,8 @@ pub enum Reason {
     Idle,
     /// Somebody asked for a release.
     Manual,
+    /// It goes on with another environment: another account, other credentials.
+    AccountChange,
     /// Background tasks had pinned it for `task_hold_max`.
     TaskHoldExpired,
     /// Nobody answered an approval or question for `approval_hold_max`.
@@ -74,6 +76,7 @@ impl Reason {
         match self {
             Self::Idle => "idle",
             Self::Manual => "manual",
+            Self::AccountChange => "account_change",
             Self::TaskHoldExpired => "task_hold_expired",
             Self::ApprovalExpired => "approval_expired",
             Self::HardLimit => "hard_limit",
@@ -92,15 +95,16 @@ impl Reason {
         match self {
             Self::Idle => 0,
             Self::Manual => 1,
-            Self::TaskHoldExpired => 2,
-            Self::ApprovalExpired => 3,
-            Self::HardLimit => 4,
-            Self::Detached => 5,
-            Self::StartFailed => 6,
-            Self::Crashed { .. } => 7,
-            Self::DaemonShutdown => 8,
-            Self::Stopped => 9,
-            Self::Removed => 10,
+            Self::AccountChange => 2,
+            Self::TaskHoldExpired => 3,
+            Self::ApprovalExpired => 4,
+            Self::HardLimit => 5,
+            Self::Detached => 6,
+            Self::StartFailed => 7,
+            Self::Crashed { .. } => 8,
+            Self::DaemonShutdown => 9,
+            Self::Stopped => 10,
+            Self::Removed => 11,
         }
     }
 }
@@ -114,6 +118,7 @@ impl fmt::Display for Reason {
             Self::Crashed { status: None } => f.write_str(self.code()),
             Self::Idle
             | Self::Manual
+            | Self::AccountChange
             | Self::TaskHoldExpired
             | Self::ApprovalExpired
             | Self::HardLimit
@@ -211,6 +216,7 @@ const fn occasion(reason: Reason) -> &'static str {
     match reason {
         Reason::Idle
         | Reason::Manual
+        | Reason::AccountChange
         | Reason::TaskHoldExpired
         | Reason::ApprovalExpired
         | Reason::HardLimit

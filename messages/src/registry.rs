@@ -1,5 +1,8 @@
 //! What the registry is asked: to open sessions, to pass orders on, to drain.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hold::{HoldLifted, HoldTaken};
@@ -8,7 +11,7 @@ use crate::kept::Keep;
 use crate::limits::LimitOverrides;
 use crate::reason::Who;
 use crate::saved::Recipe;
-use crate::session::{AnswerAsk, Interrupt, Stop, Wake};
+use crate::session::{AnswerAsk, ChangeAccount, EndTask, Interrupt, StartTask, Stop, Wake};
 
 /// Open a session. It is written down; no process is started before its first message or a wake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +35,25 @@ pub struct SendMessage {
     pub key: Option<String>,
     /// Who says it.
     pub by: Who,
+}
+
+/// Go on with another environment, see [`ChangeAccount`].
+///
+/// An environment is a secret: `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountChange {
+    /// Variables put over those the session has.
+    pub env: BTreeMap<String, String>,
+    /// The order for the session.
+    pub order: ChangeAccount,
+}
+
+impl fmt::Debug for AccountChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccountChange")
+            .field("order", &self.order)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A message was accepted: it is on disk.
@@ -61,4 +83,10 @@ pub enum Order {
     LiftHold(HoldLifted),
     /// See [`Keep`].
     Keep(Keep),
+    /// See [`ChangeAccount`].
+    ChangeAccount(ChangeAccount),
+    /// See [`StartTask`].
+    StartTask(StartTask),
+    /// See [`EndTask`].
+    EndTask(EndTask),
 }

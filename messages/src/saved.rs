@@ -9,8 +9,8 @@ use crate::id::{HoldId, Incarnation, MessageId, Name, SessionId};
 use crate::kept::Keeping;
 use crate::limits::LimitOverrides;
 use crate::process::{BootedIdentity, Tier};
-use crate::reason::EndReport;
-use crate::session::Conversation;
+use crate::reason::{EndReport, Who};
+use crate::session::{Conversation, Task};
 use crate::status::SessionState;
 use crate::time::{MonoTime, WallTime};
 
@@ -128,9 +128,38 @@ pub struct Ages {
     /// Background tasks alone keep it.
     #[serde(default)]
     pub pinned: Option<Pinned>,
+    /// Its first turn began: what its tree shows is measured by it.
+    #[serde(default)]
+    pub first_turn: Option<MonoTime>,
+    /// Background tasks that were told one by one: nobody says them again.
+    #[serde(default)]
+    pub told: Vec<ToldTask>,
+    /// It is to go on with another environment once it is at rest.
+    #[serde(default)]
+    pub change: Option<WaitingChange>,
     /// Holds that somebody took.
     #[serde(default)]
     pub leases: BTreeMap<HoldId, Lease>,
+}
+
+/// A background task that a hook, an extension or a person told of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldTask {
+    /// It.
+    pub task: Task,
+    /// Who told.
+    pub owner: String,
+    /// When it was first told.
+    pub since: MonoTime,
+}
+
+/// An account change that waits until the session is at rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingChange {
+    /// Who asked.
+    pub by: Who,
+    /// When.
+    pub since: MonoTime,
 }
 
 /// Background tasks alone have deferred releases: `task_hold_max` counts from here.

@@ -254,6 +254,23 @@ pub struct Task {
     pub ambient: bool,
 }
 
+/// A background task has begun, told by the task itself, a hook or an extension, and not by the
+/// adapter. The same id again changes it and keeps its age.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartTask {
+    /// It.
+    pub task: Task,
+    /// Who tells, for people.
+    pub owner: String,
+}
+
+/// Such a task is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndTask {
+    /// The id it was begun with; an unknown one is harmless.
+    pub id: String,
+}
+
 /// Time has passed. It carries no decision: the session compares its deadlines with the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleTick;
@@ -299,6 +316,14 @@ impl StopHow {
 pub struct Wake {
     /// Begin a new conversation instead of resuming the old one. Never done unasked.
     pub fresh: bool,
+    /// Who asks.
+    pub by: Who,
+}
+
+/// Release the session and start its process again, in the same conversation: its recipe has
+/// another environment. One that is busy goes on until it is at rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeAccount {
     /// Who asks.
     pub by: Who,
 }

@@ -10,7 +10,7 @@ use crate::hold::HoldKind;
 use crate::id::{HoldId, Incarnation, Name, SessionId};
 use crate::kept::KeptReport;
 use crate::process::ProcIdentity;
-use crate::reason::EndReport;
+use crate::reason::{EndReport, Who};
 use crate::saved::{Hosted, Profile, Progress, SavedSession};
 use crate::session::{Ask, Conversation, Task};
 use crate::time::{WallTime, millis};
@@ -138,6 +138,42 @@ impl HoldReport {
     }
 }
 
+/// One background task in a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskReport {
+    /// It.
+    #[serde(flatten)]
+    pub task: Task,
+    /// Who told of it; empty when an older daemon does not say.
+    #[serde(default)]
+    pub owner: String,
+    /// Known for this long, in milliseconds.
+    #[serde(default)]
+    pub age_ms: u64,
+}
+
+impl TaskReport {
+    /// A report of a task.
+    #[must_use]
+    pub const fn new(task: Task, owner: String, age_ms: u64) -> Self {
+        Self {
+            task,
+            owner,
+            age_ms,
+        }
+    }
+}
+
+/// An account change that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeReport {
+    /// Who asked for it.
+    pub by: Who,
+    /// How long ago, in milliseconds.
+    pub age_ms: u64,
+}
+
 /// Memory and number of processes of one backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -163,9 +199,12 @@ pub struct AwakeReport {
     /// Why it could not be released although nothing holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cannot_resume: Option<String>,
-    /// The background tasks the agent reports, ambient ones too.
+    /// The background tasks that are known, ambient ones too.
     #[serde(default)]
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<TaskReport>,
+    /// It is released and started again with another environment once it is at rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account_change: Option<ChangeReport>,
     /// What the agent asks a person.
     #[serde(default)]
     pub asks: Vec<Ask>,
@@ -290,6 +329,12 @@ impl SessionReport {
             for hold in &mut awake.holds {
                 hold.age_ms = hold.age_ms.saturating_add(by);
                 hold.ends_in_ms = hold.ends_in_ms.map(|left| left.saturating_sub(by));
+            }
+            if let Some(change) = &mut awake.account_change {
+                change.age_ms = change.age_ms.saturating_add(by);
+            }
+            for task in &mut awake.tasks {
+                task.age_ms = task.age_ms.saturating_add(by);
             }
             for seen in &mut awake.evidence {
                 seen.age_ms = seen.age_ms.saturating_add(by);

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{MessageId, Name, SessionId};
+use crate::id::{HoldId, MessageId, Name, SessionId};
 use crate::session::Answer;
 
 /// Media type of a [`ProblemBody`] (RFC 9457).
@@ -97,6 +97,80 @@ pub struct Sent {
 pub struct WakeSession {
     /// Begin a new conversation instead of resuming the old one.
     pub fresh: bool,
+}
+
+/// `POST /v1/sessions/{id}/restart`: go on in the same conversation with another environment.
+///
+/// An environment is a secret: `Debug` does not show it.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RestartSession {
+    /// Variables put over those the session has.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for RestartSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestartSession").finish_non_exhaustive()
+    }
+}
+
+/// Answer to it: the environment is on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartedSession {
+    /// True when it is restarted only once it is at rest.
+    pub waits: bool,
+    /// What it waits for, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_by: Vec<String>,
+}
+
+/// `POST /v1/sessions/{id}/tasks`: a background task has begun. The same name again changes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewTask {
+    /// Unique among the tasks that are told this way.
+    pub name: String,
+    /// What sort of work it is, in a word; `task` when it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// For people; its name when it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// A watcher that is always there; it does not hold.
+    #[serde(default)]
+    pub ambient: bool,
+    /// Who tells of it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+/// `POST /v1/sessions/{id}/holds`: keep the session for a while. Answered by a [`TakenHold`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewHold {
+    /// For how long: a duration (`"20m"`), at most 24 h.
+    pub ttl: String,
+    /// For people.
+    pub why: String,
+    /// Who holds it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// One that was taken before, to make it last longer; `None`: another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<HoldId>,
+}
+
+/// A hold was taken, or lasts longer now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenHold {
+    /// The session that it holds.
+    pub session: SessionId,
+    /// Which, to lift it or make it last longer.
+    pub id: HoldId,
+    /// How long it lasts from now, in milliseconds.
+    pub ttl_ms: u64,
 }
 
 /// `POST /v1/sessions/{id}/asks/{ask}`: answer what the agent asks.

@@ -57,6 +57,7 @@ impl Adapters {
                 traits: AgentTraits {
                     can_resume: adapter.can_resume(),
                     reports_tasks: adapter.reports_tasks(),
+                    observed: adapter.can_resume() && !adapter.reports_tasks(),
                 },
             })
             .collect()

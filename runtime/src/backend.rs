@@ -17,8 +17,8 @@ use actix::Recipient;
 use drowse_actors::ports::{Backends, Clock, Launch, Left, LocalPending, Store};
 use drowse_actors::session::Facts;
 use drowse_messages::{
-    Adopted, Conversation, HostEnd, Incarnation, Kept, KeptRelay, LaunchFailed, Limit, Name,
-    ProcIdentity, SessionId,
+    Adopted, AgentStatus, Conversation, HostEnd, Incarnation, Kept, KeptRelay, LaunchFailed, Limit,
+    Name, ProcIdentity, Recipe, SessionId,
 };
 use drowse_policy::BackendOrder;
 use tokio::sync::{mpsc, oneshot};
@@ -26,14 +26,17 @@ use tokio::sync::{mpsc, oneshot};
 use crate::adapter::{Adapter, Plan};
 use crate::adapters::Adapters;
 use crate::config::{self, find_program};
+use crate::kit;
 use crate::process::cgroup::place::Cgroups;
 use crate::process::reaper::ReaperPool;
 use crate::process::spawn::KeeperProgram;
 use crate::redact::Redactor;
 use crate::relay::Hub;
+use crate::token::SessionTokens;
 use retired::{Retired, Retiring};
 
 mod checkpoint;
+pub(crate) mod claim;
 mod launch;
 mod lines;
 mod link;
@@ -41,6 +44,7 @@ mod outbox;
 mod retired;
 mod strays;
 
+use claim::Claims;
 use link::{Parts, Relayed, Taken, Ties};
 
 /// 256 orders wait for one backend at most. Policy gives a handful for each turn.
@@ -75,6 +79,12 @@ pub(crate) struct Shared {
     pub(crate) state_key: String,
     /// The hosts of relayed sessions.
     pub(crate) hub: Rc<Hub>,
+    /// Where whatever runs inside an agent reaches this daemon.
+    pub(crate) socket: PathBuf,
+    /// With what it does so.
+    pub(crate) tokens: SessionTokens,
+    /// Which conversations are taken.
+    pub(crate) claims: Claims,
 }
 
 impl Shared {
@@ -108,6 +118,16 @@ struct Parked {
     taken: Taken,
     protocol: Name,
     redactor: Redactor,
+    /// What its observer knows of it.
+    conversation: Option<Conversation>,
+}
+
+fn conversation_of(status: &AgentStatus) -> Option<Conversation> {
+    if let AgentStatus::Conversation(conversation) = status {
+        Some(conversation.clone())
+    } else {
+        None
+    }
 }
 
 /// The backends of one daemon.
@@ -159,12 +179,18 @@ impl LocalBackends {
         Ties {
             session,
             incarnation,
-            protocol,
             facts,
             redactor,
+            claim: self.shared.claims.claim(session, &protocol),
+            protocol,
             buffer: self.buffer.clone(),
             ending: self.ending.clone(),
         }
+    }
+
+    /// Knows what is secret of a backend: of its recipe, and the token it was given.
+    fn redactor(&self, recipe: &Recipe, session: SessionId) -> Redactor {
+        Redactor::for_recipe(recipe).and(self.shared.tokens.token(session))
     }
 
     fn retired(&self) -> Retired {
@@ -247,23 +273,25 @@ impl Backends for LocalBackends {
         let (session, incarnation) = (launch.session, launch.incarnation);
         let inbox = self.enlist(session, incarnation);
         let recipe = &launch.recipe;
-        let redactor = Redactor::for_recipe(recipe);
+        let redactor = self.redactor(recipe, session);
         let whose = (session, incarnation);
-        let ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
+        let mut ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
         let shared = self.shared.clone();
         self.run(session, incarnation, ties.facts.clone(), async move {
-            match prepare(&shared, &launch) {
-                Ok(prepared) => link::run(&shared, launch, prepared, ties, inbox).await,
-                Err(error) => {
-                    let failed = LaunchFailed {
-                        incarnation,
-                        error,
-                        retry: false,
-                    };
-                    ties.facts.do_send(Facts(vec![failed.into()]));
-                    None
-                }
-            }
+            let (error, retry) = match prepare(&shared, &launch) {
+                Ok(prepared) => match ties.claim.take(&launch, &prepared).await {
+                    Ok(()) => return link::run(&shared, launch, prepared, ties, inbox).await,
+                    Err(error) => (error, true),
+                },
+                Err(error) => (error, false),
+            };
+            let failed = LaunchFailed {
+                incarnation,
+                error,
+                retry,
+            };
+            ties.facts.do_send(Facts(vec![failed.into()]));
+            None
         });
     }
 
@@ -286,12 +314,14 @@ impl Backends for LocalBackends {
 
     fn adopt(&self, left: Left) -> LocalPending<Result<Adopted, String>> {
         let (shared, all) = (self.shared.clone(), self.taken.clone());
+        let redactor = self.redactor(&left.recipe, left.session);
         Box::pin(async move {
             let (taken, adopted) = Taken::over(&shared, &left).await?;
             let parked = Parked {
                 taken,
-                redactor: Redactor::for_recipe(&left.recipe),
+                redactor,
                 protocol: left.recipe.protocol,
+                conversation: adopted.statuses.iter().find_map(conversation_of),
             };
             all.borrow_mut().insert(left.session, parked);
             Ok(adopted)
@@ -304,12 +334,16 @@ impl Backends for LocalBackends {
             taken,
             protocol,
             redactor,
+            conversation,
         }) = parked
         else {
             return;
         };
         let inbox = self.enlist(session, incarnation);
-        let ties = self.ties((session, incarnation), protocol, redactor, facts.clone());
+        let mut ties = self.ties((session, incarnation), protocol, redactor, facts.clone());
+        if let Some(conversation) = &conversation {
+            ties.claim.follow(conversation);
+        }
         let shared = self.shared.clone();
         self.run(session, incarnation, facts, async move {
             taken.follow(ties).serve(&shared, inbox).await
@@ -415,8 +449,13 @@ fn prepare(shared: &Shared, launch: &Launch) -> Result<Prepared, String> {
     };
     plan.env
         .insert(STATE_VARIABLE.to_owned(), shared.state_key.clone());
-    plan.env
-        .insert("DROWSE_SESSION".to_owned(), launch.session.to_string());
+    let kit = [
+        (kit::SESSION_VARIABLE, launch.session.to_string()),
+        (kit::SOCKET_VARIABLE, shared.socket.display().to_string()),
+        (kit::TOKEN_VARIABLE, shared.tokens.token(launch.session)),
+    ];
+    let kit = kit.map(|(name, value)| (name.to_owned(), value));
+    plan.env.extend(kit);
     let path = plan.env.get("PATH").map(String::as_str).unwrap_or_default();
     let program = plan.argv.first().cloned().unwrap_or_default();
     if find_program(&program, path, &recipe.cwd).is_none() {

@@ -13,6 +13,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use drowse_client::Client;
 
+mod account;
 mod again;
 mod args;
 mod ask;
@@ -22,7 +23,11 @@ mod console;
 mod doctor;
 mod failure;
 mod follow;
+mod hold;
+mod hook;
+mod integrate;
 mod keep;
+mod kit;
 mod look;
 mod open;
 mod order;
@@ -40,10 +45,11 @@ use crate::daemon::{Daemon, ServeOptions};
 use crate::demo;
 use crate::exit::Exit;
 use crate::paths::{PathSources, Paths};
-use args::{AskedVerb, ServeArgs, Verb};
+use args::{AskedVerb, RestartArgs, ServeArgs, ToldVerb, Verb};
 pub(crate) use autostart::ensure as ensure_daemon;
 use console::{Console, End};
 pub(crate) use failure::Failure;
+use kit::Inside;
 
 use crate::chain::chain;
 use order::Order;
@@ -71,8 +77,10 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Demo => demo::run(&globals),
         Verb::Run(args) => run::run(globals, args),
         Verb::Asked(verb) => print(&|console| with_runtime(asked(&globals, &verb, console))),
-        Verb::Restart => print(&|console| with_runtime(restart(&globals, console))),
+        Verb::Told(verb) => print(&|console| with_runtime(told(&globals, &verb, console))),
+        Verb::Restart(args) => print(&|console| with_runtime(restart(&globals, &args, console))),
         Verb::Orphans(args) => print(&|console| orphans::run(&globals, &args, console)),
+        Verb::Integrate { agent } => print(&|console| integrate::run(agent, console)),
         Verb::Doctor => print(&|console| with_runtime(doctor::run(&globals, console))),
         Verb::Config { verb } => print(&|console| settings::run(&globals, verb, console)),
         Verb::Completions { shell } => print(&|console| completions(shell, console)),
@@ -110,8 +118,31 @@ async fn asked(
     }
 }
 
+/// Only for a daemon that runs: one that was started for it would have no process to speak of.
+async fn told(
+    globals: &Globals,
+    verb: &ToldVerb,
+    console: &mut Console<'_>,
+) -> Result<Exit, Failure> {
+    let inside = Inside::of_process(globals)?;
+    match verb {
+        ToldVerb::Task { verb } => kit::task(&inside, verb, console).await,
+        ToldVerb::Hold(args) => hold::run(&inside, args, console).await,
+        ToldVerb::Unhold(args) => kit::unhold(&inside, args, console).await,
+        ToldVerb::Holds(of) => kit::holds(&inside, of, console).await,
+    }
+}
+
 /// Only for a daemon that runs: one that is started for it would be the newest already.
-async fn restart(globals: &Globals, console: &mut Console<'_>) -> Result<Exit, Failure> {
+async fn restart(
+    globals: &Globals,
+    args: &RestartArgs,
+    console: &mut Console<'_>,
+) -> Result<Exit, Failure> {
+    if let Some(id) = &args.id {
+        let client = connected(globals).await?;
+        return account::run(&client, id, args, console).await;
+    }
     let paths = places(globals)?;
     paths.check()?;
     let client = Client::unix(&paths.socket).named("drowse-cli");

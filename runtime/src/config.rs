@@ -249,6 +249,9 @@ impl Config {
             let setting = setting::from_text(vec![key.clone()], text, Place::Request);
             let applied = match LimitKey::find(key) {
                 Some(known) => known.apply(&setting.value, &mut over),
+                None if key == limit::OBSERVED => {
+                    limit::read_switch(&setting.value).map(|on| over.observed = Some(on))
+                }
                 None => Err(apply::unknown_limit(key)),
             };
             applied.map_err(|detail| setting.problem(detail))?;

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::adapter::Adapter;
 use crate::adapters::Adapters;
+use crate::backend::claim::Claims;
 use crate::backend::{LocalBackends, STATE_VARIABLE, Shared as Backing};
 use crate::chain::chain;
 use crate::clock::SystemClock;
@@ -38,6 +39,7 @@ use crate::signals::{Asked, Signals};
 use crate::store::{OpenError, SqliteStore};
 use crate::successor::Successor;
 use crate::telemetry::{self, TelemetryError};
+use crate::token::{SessionTokens, TokenError};
 use crate::trees::LocalTrees;
 
 /// How long a drain may take. 60 s: all sessions are ended at once, which takes 19 s at most with
@@ -87,6 +89,8 @@ enum ServeError {
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error(transparent)]
+    Tokens(#[from] TokenError),
+    #[error(transparent)]
     Listen(#[from] http::ListenError),
     #[error("failed to read what the store holds: {0}")]
     Recover(drowse_actors::ports::StoreError),
@@ -111,6 +115,7 @@ impl ServeError {
             Self::Paths(_)
             | Self::Lock(_)
             | Self::Store(_)
+            | Self::Tokens(_)
             | Self::Listen(_)
             | Self::Recover(_)
             | Self::System { .. }
@@ -374,6 +379,9 @@ impl Parts {
             keepers: self.paths.keepers(),
             state_key: self.state_key(),
             hub,
+            socket: self.paths.socket.clone(),
+            tokens: SessionTokens::of(&self.paths.state_dir)?,
+            claims: Claims::of(&self.paths.state_dir),
         }))
     }
 
@@ -438,6 +446,7 @@ fn listen(
         config.clone(),
         socket,
         tcp,
+        SessionTokens::of(&paths.state_dir)?,
         Bounds::default(),
     )?)
 }

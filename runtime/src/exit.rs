@@ -39,10 +39,12 @@ pub enum Exit {
     WaitTimedOut,
     /// Ctrl-C.
     Interrupted,
+    /// As the command did that was run.
+    Command(u8),
 }
 
 impl Exit {
-    /// All of them, in the order of their codes.
+    /// All that are Drowse's own, in the order of their codes.
     pub const ALL: [Self; 14] = [
         Self::Ok,
         Self::Error,
@@ -79,6 +81,7 @@ impl Exit {
             Self::Config => 78,
             Self::WaitTimedOut => 124,
             Self::Interrupted => 130,
+            Self::Command(code) => code,
         }
     }
 

@@ -8,8 +8,10 @@
 //! | `/v1/sessions` | GET, POST |
 //! | `/v1/sessions/{id}` | GET, DELETE |
 //! | `/v1/sessions/{id}/messages` | GET, POST |
-//! | `/v1/sessions/{id}/log` | GET |
-//! | `/v1/sessions/{id}/release` `/wake` `/stop` `/interrupt` `/asks/{ask}` | POST |
+//! | `/v1/sessions/{id}/log` `/ws` | GET |
+//! | `/v1/sessions/{id}/tasks` `/holds` | GET, POST |
+//! | `/v1/sessions/{id}/tasks/{name}` `/holds/{hold}` | DELETE |
+//! | `/v1/sessions/{id}/release` `/wake` `/restart` `/stop` `/interrupt` `/asks/{ask}` | POST |
 //!
 //! Fed by clients; asks the daemon through its [`Front`]. Decides nothing about sessions and keeps nothing of
 //! them. Invariants: no request is looked at before its sender was (`access`); every failure is a
@@ -18,9 +20,11 @@
 
 mod accept;
 mod access;
+mod account;
 mod body;
 mod front;
 mod kept;
+mod kit;
 mod life;
 mod listen;
 mod metrics;
@@ -28,6 +32,8 @@ mod open;
 mod openapi;
 mod problem;
 mod routes;
+mod sever;
+mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -44,8 +50,10 @@ use accept::Door;
 use access::TcpAccess;
 pub use front::{Front, Live};
 pub use listen::{ListenError, TcpSocket, UnixSocket};
+use socket::Sockets;
 
 use crate::config::Shared;
+use crate::token::SessionTokens;
 
 /// 12 MiB: a message of 10 MiB with its escapes, and the environment of a caller.
 const BODY_BYTES_MAX: usize = 12 << 20;
@@ -120,7 +128,9 @@ struct Context {
     config: Arc<Shared>,
     bounds: Bounds,
     tcp: Option<TcpAccess>,
+    tokens: SessionTokens,
     streams: Arc<Semaphore>,
+    sockets: Sockets,
     stopping: signal::Receiver<bool>,
 }
 
@@ -144,6 +154,7 @@ pub fn serve(
     config: Arc<Shared>,
     socket: UnixSocket,
     tcp: Option<TcpSocket>,
+    tokens: SessionTokens,
     bounds: Bounds,
 ) -> Result<Server, ListenError> {
     let (stopping, stopped) = signal::channel(false);
@@ -156,15 +167,17 @@ pub fn serve(
     let unix = socket
         .listener()
         .map_err(|source| ListenError::Io { on, source })?;
+    let arbiter = actix_rt::Arbiter::new();
     let context = Context {
+        sockets: Sockets::start(daemon.clone(), &arbiter.handle()),
         daemon,
         config,
         streams: Arc::new(Semaphore::new(bounds.streams_max)),
         bounds: bounds.clone(),
         tcp: access,
+        tokens,
         stopping: stopped.clone(),
     };
-    let arbiter = actix_rt::Arbiter::new();
     let (done, ended) = oneshot::channel();
     // Requests are short and the daemon has one arbiter behind them: one thread is enough.
     arbiter.spawn_fn(move || {

@@ -39,6 +39,8 @@ mod demo;
 pub mod exit;
 mod extension;
 pub mod http;
+mod key;
+mod kit;
 mod lock;
 pub mod paths;
 pub mod process;
@@ -48,6 +50,7 @@ mod signals;
 pub mod store;
 mod successor;
 mod telemetry;
+pub mod token;
 mod trees;
 
 use std::process::ExitCode;

@@ -102,6 +102,15 @@ impl Redactor {
         Self { secrets }
     }
 
+    /// Knows one more, whatever its name.
+    #[must_use]
+    pub(crate) fn and(mut self, secret: String) -> Self {
+        let longer = |known: &String| known.len() >= secret.len();
+        let at = self.secrets.partition_point(longer);
+        self.secrets.insert(at, secret);
+        self
+    }
+
     /// The text with `***` for every secret in it.
     #[must_use]
     pub(crate) fn redact(&self, text: &str) -> String {

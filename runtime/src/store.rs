@@ -44,7 +44,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use drowse_actors::ports::{Clock, Page, Recovered, SavedPage, Store, StoreError, Stored};
 use drowse_messages::{
-    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, SavedMessage,
+    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
     SavedSession, SendMessage, SessionId,
 };
 use rusqlite::Connection;
@@ -275,6 +275,11 @@ impl Store for SqliteStore {
     fn open(&self, profile: Profile) -> Stored<()> {
         let seal = Arc::clone(&self.seal);
         self.ask(0, move |conn| sessions::open(conn, &seal, &profile))
+    }
+
+    fn reseal(&self, id: SessionId, recipe: Recipe) -> Stored<()> {
+        let seal = Arc::clone(&self.seal);
+        self.ask(0, move |conn| sessions::reseal(conn, &seal, id, &recipe))
     }
 
     fn load(&self, id: SessionId) -> Stored<SavedSession> {

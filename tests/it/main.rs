@@ -6,6 +6,7 @@
 //! agents, spoken to through Drowse, through a relay alone, or over plain pipes (`real_wire`, which
 //! keeps the fake agent and the golden transcripts honest), and Schemathesis.
 
+mod account;
 mod apart;
 mod attach;
 mod cgroup;
@@ -22,6 +23,7 @@ mod inbox;
 mod keep;
 mod kit;
 mod launch;
+mod observed;
 mod orphans;
 mod pi;
 mod pipes;
@@ -32,6 +34,7 @@ mod real_acp_relay;
 mod real_claude;
 mod real_codex;
 mod real_codex_relay;
+mod real_kit;
 mod real_mcp;
 mod real_openapi;
 mod real_pi;
@@ -47,5 +50,8 @@ mod strangers;
 mod takeover;
 mod teardown;
 mod tidy;
+mod told;
 mod wait;
 mod wake;
+mod writers;
+mod ws;

@@ -39,13 +39,26 @@ impl Stage {
         agent: fn(&MockModel) -> Result<RealAgent, Missing>,
         idle_after: Option<Duration>,
     ) -> Option<Self> {
+        // These tests leave commands running on purpose, to see them ended.
+        Self::set_with(test, agent, idle_after, "observed = \"off\"")
+    }
+
+    /// The same with more of `[session]`.
+    #[track_caller]
+    pub(crate) fn set_with(
+        test: &str,
+        agent: fn(&MockModel) -> Result<RealAgent, Missing>,
+        idle_after: Option<Duration>,
+        more: &str,
+    ) -> Option<Self> {
         let guard = TreeGuard::new(test);
         let model = MockModel::start();
         let agent = or_not_run(test, agent(&model))?;
         let idle_after =
             idle_after.map_or_else(|| "off".to_owned(), |t| format!("{}ms", t.as_millis()));
-        let session =
-            format!("idle_after = \"{idle_after}\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"");
+        let session = format!(
+            "idle_after = \"{idle_after}\"\neof_grace = \"500ms\"\nterm_grace = \"1s\"\n{more}"
+        );
         let cli = Cli::start(DROWSE, &guard, &agent, &session);
         Some(Self {
             cli,

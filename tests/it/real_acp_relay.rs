@@ -4,9 +4,11 @@
 //! opencode is resumed; Gemini and Qwen, which are loaded and say all of it again, are run where all
 //! agents are wanted: Gemini must be left alone for a minute, each time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drowse::adapter::{Acp, Adapter, Pass, Relay};
+use drowse_messages::{Conversation, Recipe};
 use drowse_tests::agents::{Missing, RealAgent, all_wanted, or_not_run};
 use drowse_tests::cli::REAL_CEILING;
 use drowse_tests::{MockModel, PipedAgent, TreeGuard};
@@ -25,8 +27,29 @@ fn json_of(line: &[u8]) -> Value {
     serde_json::from_slice(line).expect("a line of JSON")
 }
 
-fn spawn(agent: &RealAgent, guard: &TreeGuard) -> PipedAgent {
-    PipedAgent::spawn(agent.command(&[]), guard).with_ceiling(REAL_CEILING)
+/// A process of the agent, as it is started for a host; `taken_up`: in this conversation.
+fn spawn(agent: &RealAgent, guard: &TreeGuard, taken_up: Option<&Value>) -> PipedAgent {
+    let words = [agent.program(), &agent.protocol_args(), &agent.model_args()];
+    let recipe = Recipe {
+        agent: agent.make().name().parse().expect("a name"),
+        protocol: "acp".parse().expect("a name"),
+        argv: words.concat(),
+        cwd: agent.work(),
+        env: BTreeMap::new(),
+    };
+    let conversation = taken_up.map(|id| Conversation {
+        native_id: id.as_str().expect("an id is text").to_owned(),
+        resumable: true,
+        ..Conversation::default()
+    });
+    let plan = Acp.relay_plan(&recipe, conversation.as_ref());
+    let more: Vec<&str> = plan
+        .argv
+        .iter()
+        .skip(recipe.argv.len())
+        .map(String::as_str)
+        .collect();
+    PipedAgent::spawn(agent.command(&more), guard).with_ceiling(REAL_CEILING)
 }
 
 /// A kill would leave the inner ones of two processes.
@@ -41,7 +64,7 @@ impl<'a> Hosted<'a> {
             agent,
             guard,
             relay: Acp.relay(None).expect("it has one"),
-            process: spawn(agent, guard),
+            process: spawn(agent, guard, None),
             asked: 0,
         }
     }
@@ -107,9 +130,9 @@ impl<'a> Hosted<'a> {
     }
 
     /// The process goes, and the next one takes over without the host's doing or hearing anything.
-    fn replace(&mut self) {
+    fn replace(&mut self, session: &Value) {
         let memory = self.relay.memory();
-        let next = spawn(self.agent, self.guard);
+        let next = spawn(self.agent, self.guard, Some(session));
         end(&mut std::mem::replace(&mut self.process, next));
         self.relay = Acp.relay(Some(&memory)).expect("it has one");
         for line in self.relay.reopen() {
@@ -142,13 +165,13 @@ fn not_noticed(test: &str, agent: fn(&MockModel) -> Result<RealAgent, Missing>, 
     assert_eq!(said, "SAID one (user turns seen: 1)");
     hosted.leave_alone(rest);
 
-    hosted.replace();
+    hosted.replace(&session);
     let said = hosted.turn(&session, "MOCK:bash touch GATE");
     assert!(agent.work().join("GATE").exists(), "{said}");
     assert!(!said.contains("SAID one"), "said again: {said}");
     hosted.leave_alone(rest);
 
-    hosted.replace();
+    hosted.replace(&session);
     let said = hosted.turn(&session, "MOCK:say three");
     assert_eq!(said, "SAID three (user turns seen: 3)");
     let request = model.wait_for_request("three", |r| r.has_user("MOCK:say three"));

@@ -8,6 +8,7 @@
 mod crates;
 mod documents;
 mod files;
+mod protocol;
 
 use std::fs;
 use std::path::{Path, PathBuf};

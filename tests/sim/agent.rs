@@ -331,7 +331,7 @@ impl World {
             self.spawn(owner, Role::Child, first.identity.pid());
         }
         match request.step {
-            ReapStep::Snapshot | ReapStep::Verify => {}
+            ReapStep::Look | ReapStep::Snapshot | ReapStep::Verify => {}
             ReapStep::Terminate => {
                 for process in &processes {
                     let heeds = self.table.get(process.identity);

@@ -418,6 +418,7 @@ impl World {
         let traits = AgentTraits {
             can_resume: true,
             reports_tasks: id.as_u64().is_multiple_of(2),
+            observed: id.as_u64() % 4 == 1,
         };
         self.numbers += 1;
         let actor = Actor {

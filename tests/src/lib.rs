@@ -1,6 +1,7 @@
 //! The test kit: everything Drowse's tests need that is not Drowse.
 //!
 //! - [`wait`]: wait for facts, never for a time.
+//! - [`proxy`]: stands between a client and the daemon, and breaks connections.
 //! - [`process`]: processes by identity, and the guard that fails a test which leaves one behind.
 //! - [`piped`]: a program spoken to in lines over plain pipes.
 //! - [`fake`]: the scripted fake agent (`bin/fake_agent`): its home, behaviour and log.
@@ -28,6 +29,7 @@ pub mod measure;
 pub mod mock_model;
 pub mod piped;
 pub mod process;
+pub mod proxy;
 pub mod rng;
 pub mod schemathesis;
 pub mod terminal;

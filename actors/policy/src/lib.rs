@@ -16,6 +16,7 @@
 //! actors. The same inputs give the same effects.
 #![forbid(unsafe_code)]
 
+pub mod connections;
 mod effect;
 pub mod registry;
 pub mod session;

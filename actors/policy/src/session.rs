@@ -11,8 +11,11 @@
 //! Fed by the session actor. The idle rule is in `idle.rs`, the ladder of a teardown in
 //! `ending.rs` and what it is for in `purpose.rs`, what outlives it in `keep.rs` and
 //! `kept_tree.rs`, starts and their back-off in `starting.rs`, a running turn in `turn.rs`, a
-//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, a session
-//! without a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, whose agent a host has in `host.rs`, what people ask for in `orders.rs`, what is written down in
+//! session without one in `resting.rs`, what a live agent says besides in `live.rs`, its background
+//! tasks in `roster.rs` and, where only the process tree shows them, `observe.rs`, a session without
+//! a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, whose
+//! agent a host has in `host.rs`, what people
+//! ask for in `orders.rs` and `change.rs`, what is written down in
 //! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
@@ -24,24 +27,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use drowse_messages::{
     ActivityKind, Conversation, EndReport, HoldId, Hosted, Incarnation, Lease, Limits, MessageId,
     MessageState, MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId,
-    SessionState, WallTime,
+    SessionState, WaitingChange, WallTime,
 };
 
 use crate::effect::{BackendOrder, Effect, Input};
 
 mod adopt;
 mod asleep;
+mod change;
 mod ending;
 mod host;
 mod idle;
 mod keep;
 mod kept_tree;
 mod live;
+mod observe;
 mod orders;
 mod purpose;
 mod record;
 mod report;
 mod resting;
+mod roster;
 mod starting;
 mod turn;
 mod young;
@@ -53,9 +59,11 @@ pub use adopt::may_be_adopted;
 pub use ending::{SNAPSHOT_MAX, STUCK_RETRY_AFTER};
 pub use idle::LATE_TICK_MAX;
 pub use keep::{ASKED_MAX, KEEP_TTL_MAX, KEPT_MAX, RETIRED_MAX};
-pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, ROSTER_TASKS_MAX, SCHEDULES_MAX};
+pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, SCHEDULES_MAX};
+pub use observe::LOOK_MAX;
 pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
 pub use report::Times;
+pub use roster::{ROSTER_TASKS_MAX, TOLD_TASKS_MAX};
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
 pub use young::SETTLING_MAX;
 
@@ -74,6 +82,8 @@ pub struct AgentTraits {
     pub can_resume: bool,
     /// The agent reports its background tasks.
     pub reports_tasks: bool,
+    /// It does not, and what the process tree shows counts instead.
+    pub observed: bool,
 }
 
 /// What a session is besides its phase.
@@ -95,6 +105,8 @@ struct Common {
     awaits_nudge: bool,
     leases: BTreeMap<HoldId, Lease>,
     keep: Keepsakes,
+    /// It is to go on with another environment.
+    change: Option<WaitingChange>,
     end: Option<EndReport>,
     last_error: Option<String>,
     /// Starts that failed since a turn last began; the back-off grows with it.
@@ -242,6 +254,7 @@ impl Session {
                 awaits_nudge: !matches!(phase, Phase::Failing),
                 leases: BTreeMap::new(),
                 keep: Keepsakes::restore(&progress.keeping),
+                change: None,
                 end: progress.end.clone(),
                 last_error: progress.last_error.clone(),
                 failed_starts: 0,

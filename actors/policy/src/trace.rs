@@ -78,6 +78,9 @@ fn order_in_words(order: &Order) -> String {
         Order::Answer(answer) => format!("answer({})", answer.id),
         Order::TakeHold(hold) => format!("hold({})", hold.id),
         Order::LiftHold(lifted) => format!("lift({})", lifted.id),
+        Order::ChangeAccount(_) => "change-account".to_owned(),
+        Order::StartTask(start) => format!("task({})", start.task.id),
+        Order::EndTask(end) => format!("task-ended({})", end.id),
         Order::Keep(keep) => format!("keep({})", keep.rule),
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{
-    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, SavedMessage,
+    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
     SavedSession, SendMessage, SessionId, SessionState,
 };
 
@@ -200,6 +200,15 @@ impl Store for FakeStore {
         self.with(|shelf| {
             sessions.iter().for_each(|id| shelf.put_at_rest(*id));
             Ok(shelf.recovered())
+        })
+    }
+
+    fn reseal(&self, id: SessionId, recipe: Recipe) -> Stored<()> {
+        self.note("reseal");
+        self.with(|shelf| {
+            let saved = shelf.sessions.get_mut(&id).ok_or(StoreError::NotFound)?;
+            saved.profile.recipe = recipe;
+            Ok(())
         })
     }
 

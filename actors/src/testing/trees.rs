@@ -193,7 +193,11 @@ impl FakeTrees {
         match step {
             ReapStep::Terminate if manners.obeys_term => self.fell(keeper, ExitStatus::Signal(15)),
             ReapStep::Kill if manners.obeys_kill => self.fell(keeper, ExitStatus::Signal(9)),
-            ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => {}
+            ReapStep::Look
+            | ReapStep::Snapshot
+            | ReapStep::Terminate
+            | ReapStep::Kill
+            | ReapStep::Verify => {}
         }
         let left = others(self.processes(keeper));
         let survivor = |process: ProcReport| Survivor {
@@ -210,7 +214,9 @@ impl FakeTrees {
             empty: left.is_empty(),
             survivors: match step {
                 ReapStep::Kill => left.into_iter().map(survivor).collect(),
-                ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Verify => Vec::new(),
+                ReapStep::Look | ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Verify => {
+                    Vec::new()
+                }
             },
             took: Duration::ZERO,
         }

@@ -44,14 +44,21 @@ pub const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// Where the daemon is.
 #[derive(Clone)]
 pub(crate) enum Place {
-    Unix(PathBuf),
-    Tcp { addr: SocketAddr, token: String },
+    Unix {
+        path: PathBuf,
+        /// Of a session, whose processes reach no further than it.
+        token: Option<String>,
+    },
+    Tcp {
+        addr: SocketAddr,
+        token: String,
+    },
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unix(path) => write!(f, "socket {}", path.display()),
+            Self::Unix { path, .. } => write!(f, "socket {}", path.display()),
             Self::Tcp { addr, .. } => write!(f, "address {addr}"),
         }
     }
@@ -97,7 +104,12 @@ impl<'a> Call<'a> {
         };
         call.put(USER_AGENT, &agent);
         match place {
-            Place::Unix(_) => call.put(HOST, "localhost"),
+            Place::Unix { token, .. } => {
+                call.put(HOST, "localhost");
+                if let Some(token) = token {
+                    call.put(AUTHORIZATION, &format!("Bearer {token}"));
+                }
+            }
             Place::Tcp { addr, token } => {
                 call.put(HOST, &addr.to_string());
                 call.put(AUTHORIZATION, &format!("Bearer {token}"));
@@ -229,7 +241,7 @@ type Sender = http1::SendRequest<Full<Bytes>>;
 async fn connect(place: &Place) -> Result<(Sender, Pump), Transport> {
     let connecting = async {
         match place {
-            Place::Unix(path) => {
+            Place::Unix { path, .. } => {
                 let stream = UnixStream::connect(path).await;
                 shake_hands(place, stream.map_err(|error| refused(place, error))?).await
             }
@@ -258,7 +270,7 @@ where
     Ok((sender, Pump(pump)))
 }
 
-fn refused(place: &Place, source: io::Error) -> Transport {
+pub(crate) fn refused(place: &Place, source: io::Error) -> Transport {
     if matches!(
         source.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
@@ -270,7 +282,7 @@ fn refused(place: &Place, source: io::Error) -> Transport {
     }
 }
 
-fn no_connection(place: &Place, source: impl Into<Cause>) -> Transport {
+pub(crate) fn no_connection(place: &Place, source: impl Into<Cause>) -> Transport {
     Transport::Connect {
         place: place.to_string(),
         source: source.into(),

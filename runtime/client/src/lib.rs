@@ -24,6 +24,7 @@
 
 mod call;
 mod error;
+mod socket;
 mod sse;
 mod stream;
 
@@ -31,15 +32,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use drowse_messages::{
-    Answer, AskReply, Event, KeptReport, MessageId, NewKeep, NewMessage, NewSession, Restarting,
-    SavedMessage, Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession,
-    WakeSession,
+    Answer, AskReply, Event, HoldId, HoldReport, KeptReport, MessageId, NewHold, NewKeep,
+    NewMessage, NewSession, NewTask, RestartSession, RestartedSession, Restarting, SavedMessage,
+    Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession, TakenHold,
+    TaskReport, WakeSession,
 };
 use hyper::Method;
 
 pub use crate::call::{ANSWER_BYTES_MAX, CALL_DEADLINE, CONNECT_DEADLINE};
 use crate::call::{Call, Place};
 pub use crate::error::{ClientError, Problem, Transport};
+pub use crate::socket::{
+    Closed, Connection, ConnectionBuilder, Events, Heard, Piece, PromptStream, REDIAL_FOR,
+    REDIAL_WHILE_BUSY, REQUEST_GRACE, REQUEST_TIMEOUT, REQUEST_TIMEOUT_MAX, RESUME_VARIABLE,
+    SocketError, UnknownOutcome,
+};
 pub use crate::sse::{EVENT_BYTES_MAX, LINE_BYTES_MAX};
 pub use crate::stream::{EventStream, HEARTBEAT_DEADLINE};
 
@@ -76,7 +83,16 @@ impl Client {
     /// The daemon behind a Unix socket. Nothing is connected yet.
     #[must_use]
     pub fn unix(socket: impl Into<PathBuf>) -> Self {
-        Self::at(Place::Unix(socket.into()))
+        let path = socket.into();
+        Self::at(Place::Unix { path, token: None })
+    }
+
+    /// The daemon behind a Unix socket as a session's own processes reach it: with the session's
+    /// token, for its tasks and holds and nothing else.
+    #[must_use]
+    pub fn unix_for_session(socket: impl Into<PathBuf>, token: impl Into<String>) -> Self {
+        let (path, token) = (socket.into(), Some(token.into()));
+        Self::at(Place::Unix { path, token })
     }
 
     /// The daemon behind a TCP address, with the text of its token file.
@@ -323,6 +339,21 @@ impl Client {
         call.body(&WakeSession { fresh })?.done().await
     }
 
+    /// `POST /v1/sessions/{id}/restart`: goes on in the same conversation with these variables put
+    /// over those it has. Returns when they are on disk; a session that is busy is restarted once it
+    /// is at rest.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `cannot_resume` when the conversation would be lost.
+    pub async fn restart_session(
+        &self,
+        session: &str,
+        wanted: &RestartSession,
+    ) -> Result<RestartedSession, ClientError> {
+        let call = self.post(session_path(session, "/restart")?);
+        call.body(wanted)?.json().await
+    }
+
     /// `DELETE /v1/sessions/{id}`: returns when the order is accepted.
     ///
     /// # Errors
@@ -330,6 +361,59 @@ impl Client {
     pub async fn remove(&self, session: &str) -> Result<(), ClientError> {
         let path = session_path(session, "")?;
         self.call(Method::DELETE, path).done().await
+    }
+
+    /// `POST /v1/sessions/{id}/tasks`: a background task has begun; it holds the session, unless it
+    /// is ambient, until it ends or the session's process does.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `not_running` when the session has no process.
+    pub async fn start_task(&self, session: &str, new: &NewTask) -> Result<(), ClientError> {
+        let path = session_path(session, "/tasks")?;
+        self.post(path).body(new)?.done().await
+    }
+
+    /// `DELETE /v1/sessions/{id}/tasks/{name}`: it is over. One that is over already is fine.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn end_task(&self, session: &str, name: &str) -> Result<(), ClientError> {
+        let path = session_path(session, "/tasks/")? + &call::encoded(name);
+        self.call(Method::DELETE, path).done().await
+    }
+
+    /// `GET /v1/sessions/{id}/tasks`: the background tasks that are known.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn tasks(&self, session: &str) -> Result<Vec<TaskReport>, ClientError> {
+        self.get(session_path(session, "/tasks")?).json().await
+    }
+
+    /// `POST /v1/sessions/{id}/holds`: keeps the session for a while, or for longer.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `not_running` when the session has no process.
+    pub async fn take_hold(&self, session: &str, new: &NewHold) -> Result<TakenHold, ClientError> {
+        let path = session_path(session, "/holds")?;
+        self.post(path).body(new)?.json().await
+    }
+
+    /// `DELETE /v1/sessions/{id}/holds/{hold}`: lifts a hold. One that is over already is fine.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn lift_hold(&self, session: &str, hold: HoldId) -> Result<(), ClientError> {
+        let path = session_path(session, "/holds/")? + &hold.to_string();
+        self.call(Method::DELETE, path).done().await
+    }
+
+    /// `GET /v1/sessions/{id}/holds`: everything that holds the session now.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn holds(&self, session: &str) -> Result<Vec<HoldReport>, ClientError> {
+        self.get(session_path(session, "/holds")?).json().await
     }
 
     /// `POST /v1/sessions/{id}/asks/{ask}`: answers what the agent asks.

@@ -24,7 +24,7 @@ impl Handed {
     }
 
     /// A line of the agent's with the id of a request of its own; `part` is that id in the line.
-    pub(super) fn to_host(&self, line: &str, part: &RawValue) -> Pass {
+    pub(super) fn toward_host(&self, line: &str, part: &RawValue) -> Pass {
         if self.former == 0 {
             return Pass::AsIs;
         }
@@ -33,7 +33,7 @@ impl Handed {
     }
 
     /// An answer of the host's; `part` is its id in the line.
-    pub(super) fn from_host(&self, line: &str, part: &RawValue, id: &Id) -> Pass {
+    pub(super) fn toward_agent(&self, line: &str, part: &RawValue, id: &Id) -> Pass {
         if self.former == 0 {
             return Pass::AsIs;
         }
@@ -75,32 +75,35 @@ mod tests {
         let yes = r#"{"id":0,"result":"yes"}"#;
         let zero = Id::Number(0);
         let first = Handed::default();
-        assert_eq!(first.to_host(ask, part(ask)), Pass::AsIs);
-        assert_eq!(first.from_host(yes, part(yes), &zero), Pass::AsIs);
+        assert_eq!(first.toward_host(ask, part(ask)), Pass::AsIs);
+        assert_eq!(first.toward_agent(yes, part(yes), &zero), Pass::AsIs);
 
         let next = Handed::after(1);
         let asked = b"{\"id\":\"drowse-1-0\",\"method\":\"may/i\"}\n".to_vec();
-        assert_eq!(next.to_host(ask, part(ask)), Pass::Instead(asked));
+        assert_eq!(next.toward_host(ask, part(ask)), Pass::Instead(asked));
         assert_eq!(
-            next.from_host(yes, part(yes), &zero),
+            next.toward_agent(yes, part(yes), &zero),
             Pass::Swallowed,
             "late"
         );
         let cancel = r#"{"method":"cancel","id":0}"#;
         let about = b"{\"method\":\"cancel\",\"id\":\"drowse-1-0\"}\n".to_vec();
-        assert_eq!(next.to_host(cancel, part(cancel)), Pass::Instead(about));
+        assert_eq!(next.toward_host(cancel, part(cancel)), Pass::Instead(about));
         let new = Id::Text("drowse-1-0".to_owned());
         let no = r#"{"id":"drowse-1-0","result":"no"}"#;
         let answered = b"{\"id\":0,\"result\":\"no\"}\n".to_vec();
-        assert_eq!(next.from_host(no, part(no), &new), Pass::Instead(answered));
+        assert_eq!(
+            next.toward_agent(no, part(no), &new),
+            Pass::Instead(answered)
+        );
         let text = r#"{"id":"a\"b","method":"may/i"}"#;
-        let Pass::Instead(line) = next.to_host(text, part(text)) else {
+        let Pass::Instead(line) = next.toward_host(text, part(text)) else {
             panic!("it is told apart")
         };
         let line = String::from_utf8(line).expect("it is JSON");
         let known = message(line.trim_end(), |_| true).expect("readable");
         let known = known.and_then(|it| it.id()).expect("it has an id");
-        let back = next.from_host(line.trim_end(), part(line.trim_end()), &known);
+        let back = next.toward_agent(line.trim_end(), part(line.trim_end()), &known);
         assert_eq!(back, Pass::Instead(format!("{text}\n").into_bytes()));
     }
 }

@@ -24,6 +24,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::checkpoint::kept_end;
+use super::claim::Claim;
 use super::launch::{Started, collect, start};
 use super::lines::{Line, Lines};
 use super::outbox::Outbox;
@@ -58,6 +59,7 @@ pub(super) struct Ties {
     pub(super) protocol: Name,
     pub(super) facts: Recipient<Facts>,
     pub(super) redactor: Redactor,
+    pub(super) claim: Claim,
     pub(super) buffer: ReadBuffer,
     /// The daemon ends on purpose, and its agents with it.
     pub(super) ending: Rc<Cell<bool>>,
@@ -136,6 +138,8 @@ pub(super) struct Link {
     /// The agent belongs to a host.
     relayed: Option<Relayed>,
     redactor: Redactor,
+    /// Its conversation is nobody else's meanwhile.
+    claim: Claim,
     facts: Recipient<Facts>,
     lines: Lines,
     outbox: Outbox,
@@ -192,6 +196,7 @@ impl Link {
             protocol,
             facts,
             redactor,
+            claim,
             buffer,
             ending,
         } = ties;
@@ -208,6 +213,7 @@ impl Link {
             observer,
             relayed: None,
             redactor,
+            claim,
             facts,
             lines: Lines::default(),
             outbox: Outbox::default(),
@@ -487,6 +493,9 @@ impl Link {
             && let Some(message) = self.in_flight.take()
         {
             self.answered = Some((message, kept_end(ended)));
+        }
+        if let Fact::Status(AgentStatus::Conversation(conversation)) = &fact {
+            self.claim.follow(conversation);
         }
         let incarnation = self.incarnation;
         self.seen.push(match fact {

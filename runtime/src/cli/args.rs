@@ -58,10 +58,18 @@ pub(crate) enum Verb {
     /// What the daemon is asked for.
     #[command(flatten)]
     Asked(AskedVerb),
-    /// Replace the daemon, by a newer one if there is; agents and their turns go on
-    Restart,
+    /// What is said of a session from inside it, or from beside it.
+    #[command(flatten)]
+    Told(ToldVerb),
+    /// Replace the daemon, by a newer one if there is; with ID, change its environment
+    Restart(RestartArgs),
     /// List agents' processes that nobody owns, and end our own
     Orphans(OrphansArgs),
+    /// Print what makes an agent tell Drowse of its background work
+    Integrate {
+        /// Which agent
+        agent: IntegratedAgent,
+    },
     /// Check that Drowse can work here
     Doctor,
     /// Check or show the configuration
@@ -124,6 +132,98 @@ pub(crate) enum AskedVerb {
     Rm(SessionsArgs),
     /// Keep a process, such as a server, when its session is released or stopped
     Keep(KeepArgs),
+}
+
+/// The verbs of the agent kit: inside an agent they speak for its own session.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToldVerb {
+    /// Say that a background task begins or ends; while it runs its session is not released
+    Task {
+        #[command(subcommand)]
+        verb: TaskVerb,
+    },
+    /// Keep a session from being released for a while, or while a command runs
+    Hold(HoldArgs),
+    /// Lift a hold
+    Unhold(UnholdArgs),
+    /// List what holds sessions
+    Holds(OfSession),
+}
+
+/// Which session is spoken for.
+#[derive(Args, Debug)]
+pub(crate) struct OfSession {
+    /// Id, unique prefix or name [default: inside an agent, its own]
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskVerb {
+    /// A task begins; the same name again changes it
+    Start(StartTaskArgs),
+    /// It is over
+    End {
+        /// The name it was begun with
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        of: OfSession,
+    },
+    /// Tell what a hook of Claude Code reports on stdin; outside an agent, nothing
+    Hook,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StartTaskArgs {
+    /// What it is called, unique among the session's tasks that are told this way
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// What sort of work it is, in a word [default: task]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<String>,
+    /// What it does, for people [default: its name]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+    /// It is always there: shown, and holds nothing
+    #[arg(long)]
+    pub(crate) ambient: bool,
+    /// Who tells of it, for people
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: OfSession,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HoldArgs {
+    /// For how long: a duration (20m), at most 24h [default: while the command runs]
+    #[arg(
+        long = "for",
+        value_name = "DURATION",
+        required_unless_present = "command"
+    )]
+    pub(crate) ttl: Option<String>,
+    /// What for, for people [default: the command's program]
+    #[arg(long, value_name = "TEXT", required_unless_present = "command")]
+    pub(crate) why: Option<String>,
+    /// Who holds it, for people
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: OfSession,
+    /// Run this and lift the hold when it ends; ends as it did
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UnholdArgs {
+    /// The hold's number, as `hold` printed it
+    #[arg(value_name = "HOLD")]
+    pub(crate) hold: u64,
+    #[command(flatten)]
+    pub(crate) of: OfSession,
 }
 
 #[derive(Args, Debug)]
@@ -311,6 +411,23 @@ pub(crate) struct SessionsArgs {
     pub(crate) no_wait: bool,
 }
 
+/// How a daemon is replaced, or one session's environment.
+#[derive(Args, Debug)]
+pub(crate) struct RestartArgs {
+    /// Id, unique prefix or name of a session; without it, the daemon
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// A variable for the session's agent; without "=", as it is here (repeatable)
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "id")]
+    pub(crate) env: Vec<String>,
+    /// A file of such lines; empty ones and those that begin with # are skipped
+    #[arg(long, value_name = "FILE", requires = "id")]
+    pub(crate) env_file: Option<PathBuf>,
+    /// Do not wait until it is done
+    #[arg(long, requires = "id")]
+    pub(crate) no_wait: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
@@ -362,6 +479,14 @@ pub(crate) struct OrphansArgs {
     /// List and end nothing, as without any option
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IntegratedAgent {
+    /// Hooks for the settings of Claude Code
+    Claude,
+    /// An extension of Pi
+    Pi,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
@@ -434,6 +559,12 @@ mod tests {
             "drowse keep --listen 0",
             "drowse keep --listen 65536",
             "drowse serve --listen 0.0.0.0:80",
+            "drowse restart --env A=b",
+            "drowse task",
+            "drowse task start",
+            "drowse hold",
+            "drowse hold --for 20m",
+            "drowse unhold x",
         ] {
             let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}: {error}");

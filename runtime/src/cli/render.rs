@@ -21,7 +21,7 @@ pub(crate) use amount::{bytes, long, short};
 pub(crate) use event::event_line;
 pub(crate) use explain::explain;
 pub(crate) use kept::{kept, kept_line, kept_table, process};
-pub(crate) use list::{list, table};
+pub(crate) use list::{HOLD_HEADINGS, hold_row, list, table};
 pub(crate) use orphans::orphans;
 pub(crate) use session::{hold, show};
 

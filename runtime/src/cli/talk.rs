@@ -315,6 +315,7 @@ pub(crate) const fn is_expected(reason: Reason) -> bool {
     match reason {
         Reason::Idle
         | Reason::Manual
+        | Reason::AccountChange
         | Reason::Stopped
         | Reason::Removed
         | Reason::DaemonShutdown => true,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drowse_messages::{KeepRule, Name};
 
-use super::limit::{LIMIT_KEYS, LimitKey, read_limit};
+use super::limit::{LIMIT_KEYS, LimitKey, OBSERVED, read_limit, read_switch};
 use super::problem::Problem;
 use super::setting::{Setting, Value, dotted};
 use super::{AgentConfig, Config};
@@ -27,7 +27,7 @@ const KEEP_RULES_MAX: usize = 64;
 const ORPHAN_GRACE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const SECTIONS: [&str; 5] = ["session", "limits", "server", "agents", "projects"];
-const SESSION_KEYS: [&str; 1] = ["keep"];
+const SESSION_KEYS: [&str; 2] = ["keep", "observed"];
 const LIMITS_KEYS: [&str; 1] = ["max_starting"];
 const SERVER_KEYS: [&str; 2] = ["listen", "orphan_grace"];
 const AGENT_KEYS: [&str; 4] = ["command", "protocol", "env", "stateless"];
@@ -43,6 +43,9 @@ impl Config {
             }
             ["session", "keep"] => {
                 keep_rules(&setting.value).map(|rules| self.session.keep = rules)
+            }
+            ["session", OBSERVED] => {
+                read_switch(&setting.value).map(|on| self.session.observed = Some(on))
             }
             ["limits", "max_starting"] => {
                 starting_max(&setting.value).map(|count| self.starting_max = count)
@@ -79,6 +82,7 @@ impl Config {
             ["env", variable] => set_variable(agent, variable, value),
             ["stateless"] => flag(value).map(|it| agent.stateless = it),
             ["keep"] => keep_rules(value).map(|rules| agent.limits.keep = rules),
+            [OBSERVED] => read_switch(value).map(|on| agent.limits.observed = Some(on)),
             [key] if LimitKey::find(key).is_some() => set_limit(key, value, &mut agent.limits),
             _ => Err(unknown(&[&["agents", name.as_str()], rest].concat())),
         }
@@ -98,6 +102,7 @@ impl Config {
         match rest {
             [] => section_given(&setting.value),
             ["keep"] => keep_rules(&setting.value).map(|rules| limits.keep = rules),
+            [OBSERVED] => read_switch(&setting.value).map(|on| limits.observed = Some(on)),
             [key] if LimitKey::find(key).is_some() => set_limit(key, &setting.value, limits),
             _ => Err(unknown(&[&["projects", project], rest].concat())),
         }
@@ -295,7 +300,8 @@ fn unknown(path: &[&str]) -> String {
 
 /// Says that a limit asked for by a client is unknown.
 pub(super) fn unknown_limit(key: &str) -> String {
-    let names = LIMIT_KEYS.map(|known| known.name);
+    let names = LIMIT_KEYS.iter().map(|known| known.name);
+    let names: Vec<&str> = names.chain([OBSERVED]).collect();
     match nearest(key, &names) {
         Some(near) => format!("unknown limit; did you mean {near}?"),
         None => format!("unknown limit; there is: {}", names.join(", ")),

@@ -29,6 +29,21 @@ pub(super) struct LimitKey {
     get: fn(&Limits) -> Limit,
 }
 
+/// The key that says whether commands seen in the process tree hold.
+pub(super) const OBSERVED: &str = "observed";
+
+/// Its value: on or off.
+pub(super) fn read_switch(value: &Value) -> Result<bool, String> {
+    match value {
+        Value::Text(text) if text == "on" => Ok(true),
+        Value::Text(text) if text == "off" => Ok(false),
+        Value::Flag(on) => Ok(*on),
+        Value::Text(_) | Value::Number(_) | Value::List(_) | Value::Table | Value::Other(_) => {
+            Err("is neither \"on\" nor \"off\"".to_owned())
+        }
+    }
+}
+
 /// All of them, in the order they are shown.
 pub(super) const LIMIT_KEYS: [LimitKey; 8] = [
     LimitKey {
@@ -146,7 +161,7 @@ fn duration_of(value: &Value) -> Result<Duration, String> {
     }
 }
 
-/// How long a process is to be kept, as people write it.
+/// How long a process, or a session, is to be kept, as people write it.
 ///
 /// # Errors
 /// Says what is wrong with the text, and what was expected.

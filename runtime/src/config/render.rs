@@ -6,7 +6,7 @@ use drowse_messages::{LimitOverrides, Limits, Name};
 use toml::Value;
 
 use super::Config;
-use super::limit::{LIMIT_KEYS, limit_text};
+use super::limit::{LIMIT_KEYS, OBSERVED, limit_text};
 use crate::redact::{REDACTED, Redactor, is_secret_name};
 
 impl Config {
@@ -79,6 +79,8 @@ fn write_limits(out: &mut String, limits: &Limits) {
     for key in LIMIT_KEYS {
         line(out, key.name, &quoted(&key.shown(limits)));
     }
+    let observed = if limits.observed { "on" } else { "off" };
+    line(out, OBSERVED, &quoted(observed));
     let rules = limits
         .keep
         .iter()

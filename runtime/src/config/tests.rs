@@ -15,6 +15,7 @@ use super::*;
 const TRAITS: AgentTraits = AgentTraits {
     can_resume: true,
     reports_tasks: false,
+    observed: false,
 };
 
 fn name(text: &str) -> Name {

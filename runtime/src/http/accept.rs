@@ -17,12 +17,13 @@ use std::time::Duration;
 
 use actix_http::{HttpService, Protocol};
 use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
-use actix_web::dev::AppConfig;
+use actix_web::dev::{AppConfig, Extensions};
 use actix_web::rt::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use actix_web::{App, middleware, rt, web};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch as signal};
 
+use super::sever::Severable;
 use super::{Context, access, routes};
 
 /// 100 ms after the system had no descriptor for a connection: closing one takes less.
@@ -68,15 +69,20 @@ type Serve<T> = dyn Fn(T, Option<SocketAddr>) -> Pin<Box<dyn Future<Output = ()>
 impl Door {
     /// Lets connections in until the endpoint stops. Those that are open then go on.
     pub(super) async fn attend<L: Listener>(self, listener: L) {
-        let mut latest: Weak<Serve<L::Stream>> = Weak::<fn(_, _) -> _>::new();
+        let mut latest: Weak<Serve<Severable<L::Stream>>> = Weak::<fn(_, _) -> _>::new();
         while let Some((stream, peer, permit)) = self.next(&listener).await {
             let service = match latest.upgrade() {
                 Some(service) => service,
                 None => self.service().await,
             };
             latest = Rc::downgrade(&service);
+            let stream = Severable::new(stream);
+            let sever = stream.sever.clone();
             rt::spawn(async move {
-                service(stream, peer).await;
+                tokio::select! {
+                    () = service(stream, peer) => {}
+                    () = sever.severed() => {}
+                }
                 drop((service, permit));
             });
         }
@@ -112,9 +118,9 @@ impl Door {
     }
 
     /// Makes what serves connections; it lives as long as one of them.
-    async fn service<T>(&self) -> Rc<Serve<T>>
+    async fn service<S>(&self) -> Rc<Serve<Severable<S>>>
     where
-        T: AsyncRead + AsyncWrite + Unpin + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let (context, stopping) = (self.context.clone(), self.stopping.clone());
         let bounds = &self.context.bounds;
@@ -131,8 +137,9 @@ impl Door {
                 let mut stopping = stopping.clone();
                 async move { drop(stopping.wait_for(|stopping| *stopping).await) }
             })
-            .on_connect_ext(|stream: &T, notes: &mut _| {
-                access::note_peer(stream as &dyn Any, notes);
+            .on_connect_ext(|stream: &Severable<S>, notes: &mut Extensions| {
+                access::note_peer(&stream.stream as &dyn Any, notes);
+                notes.insert(stream.sever.clone());
             })
             .finish(map_config(app, |()| AppConfig::default()))
             .new_service(())

@@ -1,8 +1,9 @@
 //! Who may speak to the endpoint: the first thing that happens to every request.
 //!
 //! On the Unix socket: our own user and root, as the kernel says (`SO_PEERCRED`). On TCP: whoever
-//! has the token, or for what only looks the token of watchers, and no web page: a foreign `Host` is a rebound name, a foreign `Origin` a page
-//! that was opened in a browser (D54).
+//! has the token, or for what only looks the token of watchers, and no web page: a foreign `Host` is
+//! a rebound name, a foreign `Origin` a page that was opened in a browser (D54). On both: whoever
+//! shows the token of a session, who then reaches that session's tasks and holds and nothing else.
 
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
@@ -12,12 +13,13 @@ use actix_web::dev::{Extensions, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN, UPGRADE, USER_AGENT};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpRequest, rt, web};
-use drowse_messages::Who;
+use actix_web::{Error, HttpMessage as _, HttpRequest, rt, web};
+use drowse_messages::{SessionId, Who};
 
 use super::Context;
 use super::listen::Token;
 use super::problem::{FORBIDDEN, Problem, UNAUTHORIZED};
+use crate::token::{SessionTokens, is_token_of_session};
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -52,37 +54,113 @@ pub(super) async fn guard(
     let context = request
         .app_data::<web::Data<Context>>()
         .expect("every app has its context");
-    check(request.request(), context.tcp.as_ref())?;
+    let checked = check(request.request(), context.tcp.as_ref(), &context.tokens);
+    let reach = match checked {
+        Err(problem) if problem.is_unauthorized() && is_handshake(request.request()) => {
+            Reach::Unproven
+        }
+        checked => checked?,
+    };
+    if let Reach::Session(id) = reach {
+        confine(request.path(), id)?;
+    }
+    request.extensions_mut().insert(reach);
     let (method, path) = (request.method().clone(), request.path().to_owned());
     let response = next.call(request).await?;
     tracing::debug!(%method, path, status = response.status().as_u16(), "request");
     Ok(response)
 }
 
-fn check(request: &HttpRequest, tcp: Option<&TcpAccess>) -> Result<(), Problem> {
+/// How far a request reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// As far as there is anything.
+    All,
+    /// What a session's own processes may do for it.
+    Session(SessionId),
+    /// To a WebSocket's first message, which has to show the token: browsers put none in the head
+    /// of a handshake.
+    Unproven,
+}
+
+/// How far this request reaches: `guard` has found out.
+pub(super) fn reach(request: &HttpRequest) -> Reach {
+    let found = request.extensions().get::<Reach>().copied();
+    found.expect("no request comes past the guard without it")
+}
+
+/// `GET /v1/sessions/SESSION/ws`, and nothing that only looks like it: such as the session, or the
+/// task, that somebody named `ws`.
+fn is_handshake(request: &HttpRequest) -> bool {
+    let session = request
+        .path()
+        .strip_prefix("/v1/sessions/")
+        .and_then(|rest| rest.strip_suffix("/ws"));
+    request.method() == Method::GET
+        && request.headers().contains_key(UPGRADE)
+        && session.is_some_and(|session| !session.contains('/'))
+}
+
+/// What the token of a session opens: `/v1/sessions/ID/tasks` and `/holds` with this very id.
+fn confine(path: &str, id: SessionId) -> Result<(), Problem> {
+    let own = path
+        .strip_prefix("/v1/sessions/")
+        .and_then(|rest| rest.strip_prefix(&id.to_string()))
+        .and_then(|rest| rest.strip_prefix('/'))
+        .and_then(|rest| rest.split('/').next());
+    if matches!(own, Some("tasks" | "holds")) {
+        return Ok(());
+    }
+    let detail = format!("this token is for the tasks and holds of session {id} alone");
+    Err(Problem::new(FORBIDDEN, detail))
+}
+
+fn check(
+    request: &HttpRequest,
+    tcp: Option<&TcpAccess>,
+    tokens: &SessionTokens,
+) -> Result<Reach, Problem> {
     match (request.conn_data::<Peer>(), tcp) {
-        (Some(Peer::Unix(Some(uid))), _) if may_connect(*uid) => Ok(()),
+        (Some(Peer::Unix(Some(uid))), _) if may_connect(*uid) => {
+            match session_token(request.headers()) {
+                None => Ok(Reach::All),
+                Some(token) => reach_of(token, tokens),
+            }
+        }
         (Some(Peer::Unix(_)), _) => Err(Problem::new(FORBIDDEN, "this socket is another user's")),
         (Some(Peer::Tcp), Some(tcp)) => {
             let authority = request.uri().authority().map(|it| it.as_str().to_owned());
             // What a connection says after an upgrade is nobody's to see here.
             let looks = matches!(*request.method(), Method::GET | Method::HEAD)
                 && !request.headers().contains_key(UPGRADE);
-            check_tcp(request.headers(), authority.as_deref(), looks, tcp)
+            let host = authority.as_deref();
+            check_host(request.headers(), host, tcp)?;
+            check_token(request.headers(), looks, tcp, tokens)
         }
         (Some(Peer::Tcp), None) | (None, _) => Err(Problem::new(FORBIDDEN, "unknown connection")),
     }
+}
+
+/// The token of a session, if one is shown; the kernel has vouched for who shows it.
+fn session_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let shown = headers.get_all(AUTHORIZATION);
+    shown
+        .filter_map(|value| bearer(value.as_bytes()))
+        .find(|token| is_token_of_session(token))
+}
+
+fn reach_of(token: &[u8], tokens: &SessionTokens) -> Result<Reach, Problem> {
+    let session = tokens.session(token).map(Reach::Session);
+    session.ok_or_else(|| Problem::new(UNAUTHORIZED, "this is no session's token"))
 }
 
 fn may_connect(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
-/// `looks`: nothing is changed by the request.
-fn check_tcp(
+fn check_host(
     headers: &HeaderMap,
     authority: Option<&str>,
-    looks: bool,
     tcp: &TcpAccess,
 ) -> Result<(), Problem> {
     let host = headers
@@ -104,16 +182,27 @@ fn check_tcp(
     {
         return Err(Problem::new(FORBIDDEN, "Origin is another one's"));
     }
-    let mut tokens = headers
+    Ok(())
+}
+
+/// `looks`: nothing is changed by the request.
+fn check_token(
+    headers: &HeaderMap,
+    looks: bool,
+    tcp: &TcpAccess,
+    tokens: &SessionTokens,
+) -> Result<Reach, Problem> {
+    let mut shown = headers
         .get_all(AUTHORIZATION)
         .map(|value| bearer(value.as_bytes()));
-    match (tokens.next(), tokens.next()) {
-        (Some(Some(token)), None) if tcp.token.is(token) => Ok(()),
-        (Some(Some(token)), None) if tcp.read_token.is(token) && looks => Ok(()),
+    match (shown.next(), shown.next()) {
+        (Some(Some(token)), None) if tcp.token.is(token) => Ok(Reach::All),
+        (Some(Some(token)), None) if tcp.read_token.is(token) && looks => Ok(Reach::All),
         (Some(Some(token)), None) if tcp.read_token.is(token) => Err(Problem::new(
             FORBIDDEN,
             "this token only looks; orders need that of the file \"token\"",
         )),
+        (Some(Some(token)), None) if is_token_of_session(token) => reach_of(token, tokens),
         _ => Err(Problem::new(
             UNAUTHORIZED,
             "send \"Authorization: Bearer TOKEN\"; the token is in the file \"token\" of the state \

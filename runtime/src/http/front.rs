@@ -8,8 +8,8 @@ use std::fmt;
 use drowse_actors::ports::Page;
 use drowse_actors::{DaemonHandle, EventStream, KeepWish};
 use drowse_messages::{
-    Accepted, Event, KeptReport, MessageId, OpenSession, Order, Refusal, Restarting, SavedMessage,
-    SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
+    Accepted, AccountChange, Event, KeptReport, MessageId, OpenSession, Order, Refusal, Restarting,
+    SavedMessage, SendMessage, SessionId, SessionPage, SessionReport, StatusReport,
 };
 use futures_util::future::LocalBoxFuture;
 
@@ -29,6 +29,8 @@ pub trait Front: Send + Sync + fmt::Debug {
     fn send(&self, id: SessionId, message: SendMessage) -> Answer<'_, Accepted>;
     /// Passes an order on.
     fn order(&self, id: SessionId, order: Order) -> Answer<'_, ()>;
+    /// Has a session go on with another environment.
+    fn change_account(&self, id: SessionId, change: AccountChange) -> Answer<'_, ()>;
     /// Reports one session.
     fn report(&self, id: SessionId) -> Answer<'_, SessionReport>;
     /// Lists sessions.
@@ -83,6 +85,10 @@ impl Front for DaemonHandle {
 
     fn order(&self, id: SessionId, order: Order) -> Answer<'_, ()> {
         Box::pin(Self::order(self, id, order))
+    }
+
+    fn change_account(&self, id: SessionId, change: AccountChange) -> Answer<'_, ()> {
+        Box::pin(Self::change_account(self, id, change))
     }
 
     fn report(&self, id: SessionId) -> Answer<'_, SessionReport> {

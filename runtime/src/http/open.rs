@@ -4,6 +4,7 @@
 //! Everything that can be known to fail is refused here, with what to change, rather than at the
 //! first message. Reads the file system, changes nothing.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use drowse_messages::{Name, NewSession, OpenSession, Recipe, Refusal, SessionId};
@@ -92,10 +93,15 @@ fn check_texts(new: &NewSession) -> Result<(), Refusal> {
     if new.args.iter().any(|argument| argument.contains('\0')) {
         return Err(invalid("args", "one contains a NUL"));
     }
+    check_env(&new.env)
+}
+
+/// The same for an environment alone.
+pub(super) fn check_env(env: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let wrong = |(name, value): (&String, &String)| {
         name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
     };
-    if new.env.iter().any(wrong) {
+    if env.iter().any(wrong) {
         return Err(invalid(
             "env",
             "one has no name, \"=\" in its name, or a NUL",

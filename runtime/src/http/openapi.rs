@@ -129,7 +129,7 @@ const POST: Operation = Operation {
     ..GET
 };
 
-const OPERATIONS: [Operation; 22] = [
+const OPERATIONS: [Operation; 30] = [
     Operation {
         path: "/livez",
         id: "live",
@@ -284,6 +284,14 @@ const OPERATIONS: [Operation; 22] = [
         ..GET
     },
     Operation {
+        path: "/v1/sessions/{session}/ws",
+        id: "connect",
+        about: "A WebSocket to the session, see docs/protocol.md",
+        status: 101,
+        problems: &["invalid", "too_many_streams"],
+        ..GET
+    },
+    Operation {
         path: "/v1/sessions/{session}/release",
         id: "release",
         about: "Ends the process and keeps the session, unless something holds it",
@@ -304,6 +312,63 @@ const OPERATIONS: [Operation; 22] = [
         about: "Ends the process and cancels its work; the session stays",
         body: Body::Optional("StopSession"),
         problems: &["not_running"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/restart",
+        id: "restart_session",
+        about: "Goes on in the same conversation with other variables in the environment, once nothing runs",
+        body: Body::Optional("RestartSession"),
+        answers: &[(JSON, Answer::One("RestartedSession"))],
+        problems: &["cannot_resume", "not_running"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/tasks",
+        id: "tasks",
+        about: "The background tasks that are known",
+        answers: &[(JSON, Answer::All("Task"))],
+        ..GET
+    },
+    Operation {
+        path: "/v1/sessions/{session}/tasks",
+        id: "start_task",
+        about: "A background task has begun; the same name again changes it",
+        body: Body::Required("NewTask"),
+        problems: &["not_running"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/tasks/{name}",
+        method: "delete",
+        id: "end_task",
+        about: "It is over",
+        problems: &["not_running", "invalid"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/holds",
+        id: "holds",
+        about: "Everything that holds the session",
+        answers: &[(JSON, Answer::All("HoldReport"))],
+        ..GET
+    },
+    Operation {
+        path: "/v1/sessions/{session}/holds",
+        id: "take_hold",
+        about: "Keeps the session for a while; the same id again makes it last longer",
+        body: Body::Required("NewHold"),
+        status: 201,
+        answers: &[(JSON, Answer::One("TakenHold"))],
+        problems: &["not_running"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/holds/{hold}",
+        method: "delete",
+        id: "lift_hold",
+        about: "Lifts a hold that was taken",
+        problems: &["not_running", "invalid"],
         ..POST
     },
     Operation {
@@ -434,7 +499,7 @@ impl Operation {
         if self.status == 202 {
             success["description"] = "Accepted; that it is done is an event".into();
         }
-        if matches!(self.id, "open" | "send") {
+        if matches!(self.id, "open" | "send" | "take_hold") {
             let place = json!({ "schema": { "type": "string" }, "required": true });
             success["headers"] = json!({ "Location": place });
         }

@@ -193,6 +193,10 @@ impl Problem {
         .into()
     }
 
+    pub(super) fn is_unauthorized(&self) -> bool {
+        self.status_code() == StatusCode::UNAUTHORIZED
+    }
+
     pub(super) fn method_not_allowed(allow: &'static str) -> Self {
         let problem = Self::new(METHOD_NOT_ALLOWED, format!("this path takes {allow}"));
         Self {

@@ -19,7 +19,7 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, body, kept, metrics, open, openapi};
+use super::{Context, account, body, kept, kit, metrics, open, openapi, socket};
 
 pub(super) type Answered = Result<HttpResponse, Problem>;
 
@@ -29,14 +29,14 @@ pub(super) const LIST_DEFAULT: usize = 100;
 pub(super) const LIST_MAX: usize = 1000;
 
 /// 10 MiB: a prompt with pictures in it.
-const MESSAGE_BYTES_MAX: usize = 10 << 20;
+pub(super) const MESSAGE_BYTES_MAX: usize = 10 << 20;
 
 /// 256 bytes: a key is an id, and it is kept with the message.
-const KEY_BYTES_MAX: usize = 256;
+pub(super) const KEY_BYTES_MAX: usize = 256;
 
 /// An answer without anything to say: the order was accepted.
 #[derive(Serialize)]
-struct Ordered {}
+pub(super) struct Ordered {}
 
 /// All paths.
 pub(super) fn configure(app: &mut ServiceConfig) {
@@ -81,28 +81,68 @@ pub(super) fn configure(app: &mut ServiceConfig) {
             .route(web::post().to(send))
             .default_service(refuse_method("GET, POST")),
     )
-    .service(get_only("/v1/sessions/{session}/log", web::get().to(log)))
-    .service(post_only(
-        "/v1/sessions/{session}/release",
-        web::post().to(release),
-    ))
-    .service(post_only(
-        "/v1/sessions/{session}/stop",
-        web::post().to(stop),
-    ))
-    .service(post_only(
-        "/v1/sessions/{session}/interrupt",
-        web::post().to(interrupt),
-    ))
-    .service(post_only(
-        "/v1/sessions/{session}/wake",
-        web::post().to(wake),
-    ))
-    .service(post_only(
-        "/v1/sessions/{session}/asks/{ask}",
-        web::post().to(answer),
-    ))
+    .configure(configure_orders)
+    .configure(configure_kit)
     .default_service(web::to(no_such_path));
+}
+
+/// What happened to a session, what happens, and what it is told.
+fn configure_orders(app: &mut ServiceConfig) {
+    app.service(get_only("/v1/sessions/{session}/log", web::get().to(log)))
+        .service(get_only(
+            "/v1/sessions/{session}/ws",
+            web::get().to(socket::open),
+        ))
+        .service(post_only(
+            "/v1/sessions/{session}/release",
+            web::post().to(release),
+        ))
+        .service(post_only(
+            "/v1/sessions/{session}/stop",
+            web::post().to(stop),
+        ))
+        .service(post_only(
+            "/v1/sessions/{session}/interrupt",
+            web::post().to(interrupt),
+        ))
+        .service(post_only(
+            "/v1/sessions/{session}/wake",
+            web::post().to(wake),
+        ))
+        .service(post_only(
+            "/v1/sessions/{session}/restart",
+            web::post().to(account::restart),
+        ))
+        .service(post_only(
+            "/v1/sessions/{session}/asks/{ask}",
+            web::post().to(answer),
+        ));
+}
+
+/// What an agent's own processes may use.
+fn configure_kit(app: &mut ServiceConfig) {
+    app.service(
+        web::resource("/v1/sessions/{session}/tasks")
+            .route(web::get().to(kit::tasks))
+            .route(web::post().to(kit::start_task))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/tasks/{name}")
+            .route(web::delete().to(kit::end_task))
+            .default_service(refuse_method("DELETE")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/holds")
+            .route(web::get().to(kit::holds))
+            .route(web::post().to(kit::take_hold))
+            .default_service(refuse_method("GET, POST")),
+    )
+    .service(
+        web::resource("/v1/sessions/{session}/holds/{hold}")
+            .route(web::delete().to(kit::lift_hold))
+            .default_service(refuse_method("DELETE")),
+    );
 }
 
 fn get_only(path: &str, route: actix_web::Route) -> Resource {

@@ -5,7 +5,9 @@ mod bounds;
 mod client;
 mod fake;
 mod kept;
+mod kit;
 mod sessions;
+mod socket;
 mod streams;
 
 use std::fs;
@@ -23,6 +25,7 @@ use tokio::sync::oneshot;
 
 use super::{Bounds, TcpSocket, UnixSocket, serve};
 use crate::config::{ConfigFile, Protocol, Shared, Sources};
+use crate::token::SessionTokens;
 use client::{Client, Reply};
 use fake::Fake;
 
@@ -53,7 +56,8 @@ impl Endpoint {
                 let any = "127.0.0.1:0".parse().unwrap();
                 let tcp = TcpSocket::bind(any, &at.join("token")).unwrap();
                 let address = tcp.address();
-                let server = serve(handle, config, socket, Some(tcp), bounds).unwrap();
+                let tokens = SessionTokens::of(&at).unwrap();
+                let server = serve(handle, config, socket, Some(tcp), tokens, bounds).unwrap();
                 started.send(address).unwrap();
                 let _asked_or_dropped = stopped.await;
                 server.stop().await;
@@ -140,6 +144,7 @@ fn shared(folder: &Path, config: &str) -> Arc<Shared> {
         traits: AgentTraits {
             can_resume: true,
             reports_tasks: false,
+            observed: false,
         },
     }];
     let files = vec![ConfigFile {

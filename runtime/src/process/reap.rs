@@ -250,7 +250,13 @@ pub struct Outcome {
 /// The tree cannot be looked at; [`table::is_gone`] when that is because its keeper is gone.
 pub fn run(step: ReapStep, scope: &Scope) -> io::Result<Outcome> {
     let outcome = match step {
-        ReapStep::Snapshot => return snapshot(scope),
+        ReapStep::Look => {
+            return listed(scope, &|stat| ProcReport {
+                process_session: stat.process_session,
+                ..stat.report()
+            });
+        }
+        ReapStep::Snapshot => return listed(scope, &measure),
         ReapStep::Terminate => terminate(scope),
         ReapStep::Kill => kill::kill(scope),
         ReapStep::Verify => verify(scope),
@@ -269,25 +275,25 @@ fn reports(found: &[Stat], report: &dyn Fn(&Stat) -> ProcReport) -> Vec<ProcRepo
         .collect()
 }
 
-/// Lists and measures the tree, and says what of it the rules keep.
-fn snapshot(scope: &Scope) -> io::Result<Outcome> {
+/// Lists the tree, and says what of it the rules keep.
+fn listed(scope: &Scope, report: &dyn Fn(&Stat) -> ProcReport) -> io::Result<Outcome> {
     let visit = |on_found: &mut dyn FnMut(&Process, &Stat) -> bool| scope.visit_all(on_found);
     let mut found = table::list(&visit, &|_, stat, _| stat.clone())?;
     let ports = listening::ports_of(&found);
     let kept_pids = keep::resolve(&found, &scope.rules, scope.agent, &ports);
-    let measured = |stat: &Stat| ProcReport {
+    let reported = |stat: &Stat| ProcReport {
         listens: ports.get(&stat.identity).cloned().unwrap_or_default(),
         scan: SCAN_SNAPSHOT,
-        ..measure(stat)
+        ..report(stat)
     };
     let kept: Vec<_> = found
         .extract_if(.., |stat| kept_pids.contains(&stat.identity))
         .collect();
     Ok(Outcome {
         empty: found.is_empty(),
-        processes: reports(&found, &measured),
+        processes: reports(&found, &reported),
         survivors: Vec::new(),
-        kept: reports(&kept, &measured),
+        kept: reports(&kept, &reported),
     })
 }
 

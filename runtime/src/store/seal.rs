@@ -8,10 +8,7 @@
 //! that is lost or wrong fails the sessions that need it and nothing else.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use chacha20poly1305::aead::{Aead, Payload};
@@ -21,8 +18,7 @@ use drowse_messages::{KeptRelay, SessionId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Of the cipher.
-const KEY_BYTES: usize = 32;
+use crate::key::{self, random};
 
 /// Of the cipher: large enough to be drawn at random for each sealing.
 const NONCE_BYTES: usize = 24;
@@ -160,57 +156,15 @@ impl Seal {
         if let Some(cipher) = self.cipher.get() {
             return Ok(cipher);
         }
-        let key = match fs::read(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
-                make_key(&self.path).map_err(|error| format!("cannot make it: {error}"))?
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err("the file is missing".to_owned());
-            }
-            Err(error) => return Err(error.to_string()),
-            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes.as_slice()).map_err(|_| {
-                format!("the file has {} bytes instead of {KEY_BYTES}", bytes.len())
-            })?,
-        };
+        let key = key::read(&self.path, make)?;
         Ok(self
             .cipher
             .get_or_init(|| XChaCha20Poly1305::new(&key.into())))
     }
 }
 
-/// Makes a key and brings it to the disk, name and all, before anything is sealed with it: a
-/// sealed recipe must not outlive its key in a power cut.
-fn make_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
-    let key: [u8; KEY_BYTES] = random()?;
-    let unfinished = path.with_extension("unfinished");
-    match fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&unfinished)?;
-    file.write_all(&key)?;
-    file.sync_all()?;
-    // A link fails where a rename would replace: a key that appeared meanwhile stays.
-    fs::hard_link(&unfinished, path)?;
-    fs::remove_file(&unfinished)?;
-    if let Some(folder) = path.parent() {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(key)
-}
-
 /// What a sealing is bound to: a sealed recipe opens neither for another session nor as anything
 /// else.
 fn bound(id: SessionId, what: &[u8]) -> Vec<u8> {
     [&id.as_u64().to_be_bytes(), what].concat()
-}
-
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(bytes)
 }

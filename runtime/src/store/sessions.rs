@@ -43,11 +43,7 @@ pub(super) fn open(conn: &Connection, seal: &Seal, profile: &Profile) -> Result<
         return Err(StoreError::NameTaken.into());
     }
     let recipe = &profile.recipe;
-    let secrets = Secrets {
-        argv: recipe.argv.clone(),
-        env: recipe.env.clone(),
-    };
-    let sealed = seal.seal(profile.id, &secrets)?;
+    let sealed = seal.seal(profile.id, &secrets_of(recipe))?;
     conn.prepare_cached(
         "INSERT INTO sessions (id, name, agent, protocol, cwd, limits, created, state,
                                incarnation, state_since, last_active)
@@ -66,6 +62,30 @@ pub(super) fn open(conn: &Connection, seal: &Seal, profile: &Profile) -> Result<
     conn.prepare_cached("INSERT INTO recipes (session, sealed) VALUES (?1, ?2)")?
         .execute(params![id, sealed])?;
     Ok(())
+}
+
+fn secrets_of(recipe: &Recipe) -> Secrets {
+    Secrets {
+        argv: recipe.argv.clone(),
+        env: recipe.env.clone(),
+    }
+}
+
+/// Seals another recipe's secrets in the place of those a session had.
+pub(super) fn reseal(
+    conn: &Connection,
+    seal: &Seal,
+    id: SessionId,
+    recipe: &Recipe,
+) -> Result<(), Fault> {
+    let sealed = seal.seal(id, &secrets_of(recipe))?;
+    let changed = conn
+        .prepare_cached("UPDATE recipes SET sealed = ?2 WHERE session = ?1")?
+        .execute(params![key_of(id), sealed])?;
+    match changed {
+        0 => Err(StoreError::NotFound.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Reads one whole, its secrets opened.

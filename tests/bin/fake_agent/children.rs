@@ -59,6 +59,41 @@ pub(crate) fn spawn(role: &str, count: usize) -> Vec<String> {
     named
 }
 
+/// Has a shell run a command and gives its exit code and what it printed.
+pub(crate) fn run_command(command: &str) -> String {
+    let ran = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .output();
+    match ran {
+        Ok(ran) => {
+            let printed = [ran.stdout, ran.stderr].concat();
+            let printed = String::from_utf8_lossy(&printed);
+            let code = ran.status.code().unwrap_or(-1);
+            format!("RAN {code} {}", printed.trim())
+        }
+        Err(why) => format!("CANNOT RUN {why}"),
+    }
+}
+
+/// Starts a shell as agents do for the commands of their model: in a process session of its own.
+pub(crate) fn start_shell(command: &str) -> String {
+    let started = Command::new("setsid")
+        .args(["sh", "-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    match started {
+        Ok(mut child) => {
+            let pid = child.id();
+            std::thread::spawn(move || child.wait());
+            format!("SHELL {pid}")
+        }
+        Err(why) => format!("CANNOT START {why}"),
+    }
+}
+
 /// Runs as a child: `ROLE TOKEN`.
 pub(crate) fn run(words: &[String]) -> ExitCode {
     let [role, token] = words else {

@@ -15,6 +15,8 @@
 //! | `FAKE:fail TEXT` | ends with an error |
 //! | `FAKE:exit CODE` / `FAKE:crash` | exits / is killed in mid-turn |
 //! | `FAKE:spawn ROLE [N] [PORT]` | starts children (`children.rs`) and names them |
+//! | `FAKE:run COMMAND` | has a shell run it, and tells its exit code and what it printed |
+//! | `FAKE:shell COMMAND` | the same in a process session of its own, and does not wait for it |
 //! | `FAKE:line BYTES` | streams one line of exactly that size |
 //! | `FAKE:flood BYTES` | writes that many bytes without a newline, then one |
 //! | `FAKE:bytewise TEXT` | streams a text one byte per write |
@@ -47,6 +49,8 @@ pub(crate) enum Step {
     Exit(u8),
     Crash,
     Spawn { role: String, count: usize },
+    Run(String),
+    Shell(String),
     Odd(Odd),
     CloseStdin,
     Env(String),
@@ -109,6 +113,8 @@ fn known(verb: &str, rest: &str) -> Option<Step> {
                 .map_or(Some(1), |word| word.trim().parse().ok())?;
             Step::Spawn { role, count }
         }
+        "run" => Step::Run(rest.to_owned()),
+        "shell" => Step::Shell(rest.to_owned()),
         "line" => Step::Odd(Odd::Line(rest.parse().ok()?)),
         "flood" => Step::Odd(Odd::Flood(rest.parse().ok()?)),
         "bytewise" => Step::Odd(Odd::Bytewise(rest.to_owned())),

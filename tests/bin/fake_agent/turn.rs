@@ -284,6 +284,8 @@ impl<W: Wire> Agent<W> {
                 "SPAWNED {}",
                 children::spawn(&role, count).join(", ")
             )),
+            Step::Run(command) => Flow::Said(children::run_command(&command)),
+            Step::Shell(command) => Flow::Said(children::start_shell(&command)),
             Step::Odd(odd) => {
                 self.write_oddly(odd);
                 Flow::Next

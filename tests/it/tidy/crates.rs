@@ -63,11 +63,12 @@ const RULES: [Rule; 5] = [
 /// The crate that sees everything, and that nothing may see.
 const TESTS: &str = "drowse-tests";
 
-/// 250 packages: there are 246, most of which come with actix-web, clap and SQLite, that is the
+/// 280 packages: there are 273, most of which come with actix-web, clap and SQLite, that is the
 /// HTTP surface, the command line and the store. 17 come with sysinfo, which the bench of process
-/// trees compares with; most of those are for other systems and never built. One more of that size
+/// trees compares with; most of those are for other systems and never built. 27 came with
+/// WebSockets on both sides (docs/design/websocket.md). One more of that size
 /// is argued for in docs/design.
-const PACKAGES_MAX: usize = 250;
+const PACKAGES_MAX: usize = 280;
 
 /// The packages of this repository, as cargo understands their manifests.
 pub(super) fn metadata() -> Value {

@@ -36,6 +36,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "looks whether a keeper of nobody is gone: it is no child, and says nothing",
     ),
     (
+        "runtime/client/src/socket/",
+        "a pause before a broken connection is tried again, and the heartbeat",
+    ),
+    (
         "runtime/src/cli/again.rs",
         "looks for the next daemon: its socket appears without notice",
     ),
@@ -78,6 +82,10 @@ const SLEEPERS: &[(&str, &str)] = &[
         "tries again when there was no descriptor for a connection",
     ),
     (
+        "runtime/src/http/socket/attend.rs",
+        "the time that a client has for its first word",
+    ),
+    (
         "runtime/src/lock.rs",
         "tries again for the lock of a dead daemon: the kernel tells nobody that it is free",
     ),
@@ -105,6 +113,10 @@ const SLEEPERS: &[(&str, &str)] = &[
     (
         "tests/it/process/support.rs",
         "looks again at a fact of the process table",
+    ),
+    (
+        "tests/it/ws.rs",
+        "breaks a connection at a chosen moment, whatever happens then",
     ),
     (
         "tests/src/agents/install.rs",

@@ -75,6 +75,7 @@ pub(super) fn begin(adopted: &Adopted, cx: &mut Cx<'_>) -> Phase {
     {
         live.count_on(ages, cx.now);
         cx.common.leases = leases(ages, cx.now);
+        cx.common.change.clone_from(&ages.change);
     }
     phase
 }

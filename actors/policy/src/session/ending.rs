@@ -21,7 +21,7 @@ use self::found::Found;
 use super::live::Live;
 use super::purpose::Purpose;
 use super::turn::{self, Turn};
-use super::{Cx, Phase, host, keep, orders};
+use super::{Cx, Phase, change, host, keep, orders};
 use crate::effect::{BackendOrder, Effect, Input};
 
 mod found;
@@ -108,10 +108,11 @@ impl Ending {
 
     fn enter_ladder(
         mut live: Box<Live>,
-        purpose: Purpose,
+        mut purpose: Purpose,
         turn: Option<Turn>,
         cx: &mut Cx<'_>,
     ) -> Box<Self> {
+        change::join(&mut purpose, cx);
         host::shut_gate(&purpose, turn.is_some(), cx);
         live.void_asks(cx);
         cx.common.leases.clear();
@@ -255,10 +256,11 @@ impl Ending {
         match order {
             Order::Stop(stop) => self.purpose.join(stop, cx),
             Order::Wake(wake) => self.purpose.wake(wake.fresh),
+            Order::ChangeAccount(change) => self.purpose.join_change(&change.by),
             Order::Answer(answer) => orders::refuse_answer(answer, cx),
-            Order::LiftHold(_) => {}
+            Order::LiftHold(_) | Order::EndTask(_) => {}
             Order::Keep(wanted) => keep::ask(wanted, false, self.state(), cx),
-            Order::Interrupt(_) | Order::TakeHold(_) => {
+            Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
                 orders::refuse_not_running(self.state(), cx);
             }
         }
@@ -374,6 +376,8 @@ impl Ending {
         self.awaited = None;
         self.note_kept(report);
         match report.step {
+            // Asked for before the teardown began.
+            ReapStep::Look => {}
             ReapStep::Snapshot => self.processes.note(&report.processes),
             ReapStep::Terminate => {
                 self.processes.note(&report.processes);

@@ -226,6 +226,7 @@ fn is_agent_lost(common: &Common) -> bool {
     common.end.as_ref().is_some_and(|end| match end.reason {
         Reason::Idle
         | Reason::Manual
+        | Reason::AccountChange
         | Reason::TaskHoldExpired
         | Reason::ApprovalExpired
         | Reason::HardLimit => end.mid_turn,

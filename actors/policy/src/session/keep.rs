@@ -446,10 +446,11 @@ impl Clearing {
         match order {
             Order::Stop(stop) => self.purpose.join(stop, cx),
             Order::Wake(wake) => self.purpose.wake(wake.fresh),
+            Order::ChangeAccount(_) => self.purpose.wake(false),
             Order::Answer(answer) => super::orders::refuse_answer(answer, cx),
             Order::Keep(keep) => ask(keep, false, "stopping", cx),
-            Order::LiftHold(_) => {}
-            Order::Interrupt(_) | Order::TakeHold(_) => {
+            Order::LiftHold(_) | Order::EndTask(_) => {}
+            Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
                 super::orders::refuse_not_running("stopping", cx);
             }
         }

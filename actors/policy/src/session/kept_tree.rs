@@ -246,7 +246,11 @@ impl Tree {
             (ReapStep::Verify, Rung::Verify) => self.enter(Rung::Kill, cx),
             // Late: another rung has been taken since.
             (
-                ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify,
+                ReapStep::Look
+                | ReapStep::Snapshot
+                | ReapStep::Terminate
+                | ReapStep::Kill
+                | ReapStep::Verify,
                 Rung::Terminate | Rung::Grace | Rung::Kill | Rung::Verify | Rung::Stuck,
             ) => {}
         }

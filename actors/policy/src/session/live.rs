@@ -14,12 +14,11 @@ use drowse_messages::{
 
 use super::ending::Ending;
 use super::purpose::{Goal, Purpose};
+use super::roster::Roster;
 use super::turn::Turn;
 use super::{Common, Cx, Phase, orders};
 use crate::effect::{BackendOrder, Input};
 
-/// 256: an agent runs a few dozen tasks at most; more is a fault of whatever reports them.
-pub const ROSTER_TASKS_MAX: usize = 256;
 /// 64: each is a question a person has to answer.
 pub const ASKS_MAX: usize = 64;
 /// 64: commands under way at once.
@@ -45,13 +44,15 @@ pub(super) struct Live {
     /// Until when a roster that was never reported counts as work: the start of an agent that
     /// reports tasks.
     pub(super) roster_unknown_until: Option<MonoTime>,
-    pub(super) tasks: Vec<(Task, MonoTime)>,
+    pub(super) tasks: Roster,
     pub(super) busy: BTreeMap<String, (Busy, MonoTime)>,
     pub(super) asks: BTreeMap<String, (Ask, MonoTime)>,
     pub(super) schedules: BTreeMap<String, Schedule>,
     pub(super) turn_ended: Option<MonoTime>,
     /// It has begun a turn.
     has_worked: bool,
+    /// When its first turn was begun, by it or by us.
+    first_turn: Option<MonoTime>,
     hard_limit_warned: bool,
 }
 
@@ -62,12 +63,13 @@ impl Live {
             running,
             launched: cx.now,
             roster_unknown_until: unknown.then(|| cx.now.after(cx.common.limits.start_limit)),
-            tasks: Vec::new(),
+            tasks: Roster::default(),
             busy: BTreeMap::new(),
             asks: BTreeMap::new(),
             schedules: BTreeMap::new(),
             turn_ended: None,
             has_worked: false,
+            first_turn: None,
             hard_limit_warned: false,
         }
     }
@@ -76,6 +78,8 @@ impl Live {
     pub(super) fn adopted(running: Running, cx: &Cx<'_>) -> Self {
         Self {
             has_worked: true,
+            // When it was is not known. Helpers come with the start, so that is long over.
+            first_turn: Some(cx.now.after(cx.common.limits.start_limit)),
             ..Self::new(running, cx)
         }
     }
@@ -92,9 +96,9 @@ impl Live {
         for (id, (_, asked)) in &mut self.asks {
             *asked = since(&ages.asks, id).unwrap_or(*asked);
         }
-        for (task, began) in &mut self.tasks {
-            *began = since(&ages.tasks, &task.id).unwrap_or(*began);
-        }
+        self.tasks.count_on(&ages.tasks, &ages.told, now);
+        // Of a daemon that did not know when, it stays as unknown as it is.
+        self.first_turn = ages.first_turn.map(|at| at.min(now)).or(self.first_turn);
     }
 
     /// Since when things are so, as far as they are its own.
@@ -107,13 +111,17 @@ impl Live {
                 .tasks_since()
                 .map(|(id, at)| (id.clone(), at))
                 .collect(),
+            first_turn: self.first_turn,
+            told: self.tasks.told(),
             ..Ages::default()
         }
     }
 
     /// True when these are they.
     pub(super) fn is_of(&self, ages: &Ages) -> bool {
-        (self.launched, self.hard_limit_warned) == (ages.launched, ages.hard_limit_warned)
+        (self.launched, self.hard_limit_warned, self.first_turn)
+            == (ages.launched, ages.hard_limit_warned, ages.first_turn)
+            && self.tasks.is_told(&ages.told)
             && self
                 .asks_since()
                 .eq(ages.asks.iter().map(|(id, at)| (id, *at)))
@@ -127,7 +135,7 @@ impl Live {
     }
 
     fn tasks_since(&self) -> impl Iterator<Item = (&String, MonoTime)> {
-        self.tasks.iter().map(|(task, since)| (&task.id, *since))
+        self.tasks.since()
     }
 
     pub(super) fn running(&self) -> &Running {
@@ -138,9 +146,18 @@ impl Live {
         self.launched
     }
 
-    /// Tasks that hold; ambient ones do not (behaviour 18).
-    pub(super) fn holding_tasks(&self) -> impl Iterator<Item = &(Task, MonoTime)> {
-        self.tasks.iter().filter(|(task, _)| !task.ambient)
+    /// A turn begins.
+    pub(super) fn note_turn(&mut self, now: MonoTime) {
+        self.first_turn.get_or_insert(now);
+    }
+
+    pub(super) fn first_turn(&self) -> Option<MonoTime> {
+        self.first_turn
+    }
+
+    /// It has begun a turn.
+    pub(super) fn has_worked(&self) -> bool {
+        self.has_worked
     }
 
     /// It began a turn: it is a working agent, and its starts may fail anew.
@@ -230,29 +247,9 @@ impl Live {
     /// (behaviour 32). A task that was there before keeps its age.
     pub(super) fn replace_roster(&mut self, tasks: &[Task], cx: &mut Cx<'_>) {
         self.roster_unknown_until = None;
-        let unchanged = self.tasks.len() == tasks.len()
-            && self
-                .tasks
-                .iter()
-                .zip(tasks)
-                .all(|((old, _), new)| old == new);
-        if unchanged {
-            return;
+        if self.tasks.replace(tasks, cx.now) {
+            self.tasks.publish(cx);
         }
-        let former = std::mem::take(&mut self.tasks);
-        let since = |id: &str| {
-            former
-                .iter()
-                .find(|(t, _)| t.id == id)
-                .map(|(_, since)| *since)
-        };
-        self.tasks = tasks
-            .iter()
-            .take(ROSTER_TASKS_MAX)
-            .map(|task| (task.clone(), since(&task.id).unwrap_or(cx.now)))
-            .collect();
-        let tasks = self.tasks.iter().map(|(task, _)| task.clone()).collect();
-        cx.publish(SessionEvent::TasksChanged { tasks });
     }
 
     /// Deadlines that exist whether or not a turn runs.

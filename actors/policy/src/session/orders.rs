@@ -16,7 +16,7 @@ use super::live::Live;
 use super::purpose::Purpose;
 use super::starting::Starting;
 use super::turn::Turn;
-use super::{Cx, Phase, host, report};
+use super::{Cx, Phase, change, host, report};
 use crate::effect::{BackendOrder, Effect};
 
 /// 24 h: a lease is renewed by whoever needs it; one that would last longer is forgotten.
@@ -115,7 +115,12 @@ pub(super) fn on_asleep(phase: Phase, order: &Order, cx: &mut Cx<'_>) -> Phase {
             cx.common.failed_starts = 0;
             Starting::begin(wake.fresh, cx)
         }
-        Order::LiftHold(_) => phase,
+        // The next launch has the other environment.
+        Order::ChangeAccount(_) => {
+            cx.common.failed_starts = 0;
+            Starting::begin(false, cx)
+        }
+        Order::LiftHold(_) | Order::EndTask(_) => phase,
         Order::Keep(wanted) => {
             let state = report::state(&phase, cx.common).code();
             keep::ask(wanted, false, state, cx);
@@ -125,7 +130,7 @@ pub(super) fn on_asleep(phase: Phase, order: &Order, cx: &mut Cx<'_>) -> Phase {
             refuse_answer(answer, cx);
             phase
         }
-        Order::Interrupt(_) | Order::TakeHold(_) => {
+        Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
             refuse_not_running(report::state(&phase, cx.common).code(), cx);
             phase
         }
@@ -174,9 +179,12 @@ pub(super) fn on_working(mut live: Box<Live>, turn: Turn, order: &Order, cx: &mu
         Order::Interrupt(_) => cx.tell(BackendOrder::Interrupt),
         Order::Keep(wanted) => keep::ask(wanted, true, "working", cx),
         Order::Wake(_) => {}
+        Order::ChangeAccount(order) => change::ask(order, &live, true, cx),
         Order::Answer(answer) => live.answer(answer, cx),
         Order::TakeHold(hold) => take_lease(hold, cx),
         Order::LiftHold(lifted) => lift_lease(lifted.id, false, cx),
+        Order::StartTask(start) => live.tasks.start(start, cx),
+        Order::EndTask(end) => live.tasks.end(end, cx),
     }
     Phase::Working(live, turn)
 }
@@ -188,9 +196,12 @@ pub(super) fn on_resting(mut live: Box<Live>, rest: Rest, order: &Order, cx: &mu
         Order::Interrupt(_) => refuse_not_running("resting", cx),
         Order::Keep(wanted) => keep::ask(wanted, true, "resting", cx),
         Order::Wake(_) => {}
+        Order::ChangeAccount(order) => change::ask(order, &live, false, cx),
         Order::Answer(answer) => live.answer(answer, cx),
         Order::TakeHold(hold) => take_lease(hold, cx),
         Order::LiftHold(lifted) => lift_lease(lifted.id, false, cx),
+        Order::StartTask(start) => live.tasks.start(start, cx),
+        Order::EndTask(end) => live.tasks.end(end, cx),
     }
     Phase::Resting(live, rest)
 }

@@ -112,6 +112,24 @@ impl Purpose {
         Self::new(goal, Who::Outside)
     }
 
+    /// The session is to go on with another environment.
+    pub(super) fn change(by: &Who) -> Self {
+        Self {
+            next: Next::Wake { fresh: false },
+            ..Self::new(Goal::Release(Reason::AccountChange), by.clone())
+        }
+    }
+
+    /// A change is asked for while the teardown is under way: the agent that follows it has the
+    /// other environment.
+    pub(super) fn join_change(&mut self, by: &Who) {
+        self.wake(false);
+        let other = Self::change(by);
+        if other.reason().weight() > self.reason().weight() {
+            (self.goal, self.by) = (other.goal, other.by);
+        }
+    }
+
     /// Somebody asks for an end.
     pub(super) fn of(stop: &Stop) -> Self {
         let keeps = stop.how.keeps();

@@ -42,6 +42,7 @@ impl Session {
         Some(Ages {
             pinned,
             leases: self.common.leases.clone(),
+            change: self.common.change.clone(),
             ..live.ages()
         })
     }
@@ -49,7 +50,10 @@ impl Session {
     fn is_aged(&self, saved: Option<&Ages>) -> bool {
         match (self.counted(), saved) {
             (Some((live, pinned)), Some(saved)) => {
-                live.is_of(saved) && pinned == saved.pinned && self.common.leases == saved.leases
+                live.is_of(saved)
+                    && pinned == saved.pinned
+                    && self.common.leases == saved.leases
+                    && self.common.change == saved.change
             }
             (counted, saved) => counted.is_none() && saved.is_none(),
         }

@@ -9,7 +9,7 @@ use drowse_messages::{
 
 use super::live::Live;
 use super::turn::Turn;
-use super::{Common, Phase, Session};
+use super::{Common, Phase, Session, change};
 
 /// Wall-clock facts of a session, which policy keeps out of its decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,9 +78,13 @@ impl Session {
             awake.keeper = Some(running.keeper.process);
         }
         if let Some(live) = self.live() {
-            awake.tasks = live.tasks.iter().map(|(task, _)| task.clone()).collect();
+            awake.tasks = live.tasks.reports(common, now);
             awake.asks = live.asks.values().map(|(ask, _)| ask.clone()).collect();
         }
+        awake.account_change = common
+            .change
+            .as_ref()
+            .map(|waits| change::report(waits, now));
         if let Phase::Resting(live, rest) = &self.phase {
             awake.idle_ms = Some(millis(now.since(rest.quiet_since)));
             awake.releases_in_ms = rest
@@ -162,6 +166,7 @@ fn released_state(common: &Common) -> SessionState {
         Reason::Stopped | Reason::Removed => SessionState::Stopped,
         Reason::Idle
         | Reason::Manual
+        | Reason::AccountChange
         | Reason::TaskHoldExpired
         | Reason::ApprovalExpired
         | Reason::HardLimit
@@ -179,7 +184,7 @@ fn released_state(common: &Common) -> SessionState {
 }
 
 fn is_held_by_background(live: &Live) -> bool {
-    live.holding_tasks().next().is_some() || !live.busy.is_empty() || !live.schedules.is_empty()
+    live.tasks.is_holding() || !live.busy.is_empty() || !live.schedules.is_empty()
 }
 
 /// Cheap: this runs for every line an agent says.
@@ -198,15 +203,22 @@ pub(super) fn is_held(phase: &Phase, common: &Common) -> bool {
 }
 
 pub(super) fn is_held_at_rest(live: &Live, common: &Common) -> bool {
-    live.holding_tasks().next().is_some() || is_held_besides_tasks(live, common)
+    live.tasks.is_holding() || is_held_besides_tasks(live, common)
 }
 
 pub(super) fn is_held_besides_tasks(live: &Live, common: &Common) -> bool {
+    !common.inbox.is_empty() || is_held_by_others(live, common)
+}
+
+pub(super) fn is_held_by_more_than_messages(live: &Live, common: &Common) -> bool {
+    live.tasks.is_holding() || is_held_by_others(live, common)
+}
+
+fn is_held_by_others(live: &Live, common: &Common) -> bool {
     !live.busy.is_empty()
         || !live.asks.is_empty()
         || !live.schedules.is_empty()
         || !common.leases.is_empty()
-        || !common.inbox.is_empty()
         || common.host.waits().is_some()
         || live.roster_unknown_until.is_some()
 }
@@ -262,9 +274,15 @@ fn holds_of_live(live: &Live, common: &Common) -> Vec<Hold> {
         let until = common.limits.approval_hold_max.deadline(*since);
         agent_hold(kind, ask.title.clone(), *since, until, common)
     });
-    let tasks = live.holding_tasks().map(|(task, since)| {
-        let why = format!("{}: {}", task.kind, task.description);
-        agent_hold(HoldKind::Task, why, *since, None, common)
+    let tasks = live.tasks.holding().map(|entry| Hold {
+        owner: entry.owner(common),
+        ..agent_hold(
+            HoldKind::Task,
+            format!("{}: {}", entry.task.kind, entry.task.description),
+            entry.since,
+            None,
+            common,
+        )
     });
     let schedules = live.schedules.values().map(|schedule| {
         let why = schedule.what.clone();

@@ -10,7 +10,7 @@ use super::idle::{self, Rest};
 use super::live::{Live, crash};
 use super::purpose::Purpose;
 use super::turn::Turn;
-use super::{Cx, Phase, host, orders, publish_output, report};
+use super::{Cx, Phase, change, host, orders, publish_output, report};
 use crate::effect::{BackendOrder, Input};
 
 pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx<'_>) -> Phase {
@@ -31,6 +31,7 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
         }
         Input::IdleTick(_) | Input::LimitsChanged(_) => idle::judge(live, rest, cx),
         Input::Order(order) => orders::on_resting(live, rest, order, cx),
+        Input::ReapReport(look) => idle::on_look(live, rest, look, cx),
         Input::ChildExited(_) | Input::TreeEmptied(_) => crash(live, None, input, cx),
         Input::Host(changed) => {
             host::on_live(*changed, cx);
@@ -44,7 +45,6 @@ pub(super) fn on(mut live: Box<Live>, mut rest: Rest, input: &Input, cx: &mut Cx
         | Input::LaunchFailed(_)
         | Input::Adopted(_)
         | Input::Suspend(_)
-        | Input::ReapReport(_)
         | Input::KeptEnded(_) => Phase::Resting(live, rest),
     }
 }
@@ -75,11 +75,15 @@ fn on_status(mut live: Box<Live>, rest: Rest, changed: &StatusChanged, cx: &mut 
     }
 }
 
-/// What follows for a session that a step leaves at rest, whatever the step was: it takes up the
-/// next message, or, once whatever held it is gone, a full window begins (behaviour 17).
+/// What follows for a session that a step leaves at rest, whatever the step was: it is let go for
+/// a change that waited, or takes up the next message, or, once whatever held it is gone, a full window begins (behaviour 17).
 pub(super) fn take_up(phase: Phase, was_held: bool, cx: &mut Cx<'_>) -> Phase {
     let Phase::Resting(live, mut rest) = phase else {
         return phase;
+    };
+    let live = match change::take_up(live, cx) {
+        Ok(live) => live,
+        Err(ending) => return ending,
     };
     if live.takes_messages()
         && !cx.common.suspended

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, ChildExited, HostEnd, LaunchFailed, MonoTime, Order, Reason, Refusal, Running,
-    SessionEvent, StatusChanged, Stop, StopHow, Who, millis,
+    AgentStatus, ChangeAccount, ChildExited, HostEnd, LaunchFailed, MonoTime, Order, Reason,
+    Refusal, Running, SessionEvent, StatusChanged, Stop, StopHow, Who, millis,
 };
 
 use super::ending::Ending;
@@ -354,6 +354,7 @@ impl Starting {
                     Phase::Starting(self)
                 }
             },
+            Order::ChangeAccount(order) => self.on_change(order, cx),
             Order::Keep(wanted) => {
                 let is_live = matches!(self.stage, Stage::Handshaking(_));
                 keep::ask(wanted, is_live, "starting", cx);
@@ -375,9 +376,46 @@ impl Starting {
                 }
                 Phase::Starting(self)
             }
+            Order::StartTask(start) => {
+                if let Stage::Handshaking(live) = &mut self.stage {
+                    live.tasks.start(start, cx);
+                } else {
+                    orders::refuse_not_running("starting", cx);
+                }
+                Phase::Starting(self)
+            }
+            Order::EndTask(end) => {
+                if let Stage::Handshaking(live) = &mut self.stage {
+                    live.tasks.end(end, cx);
+                }
+                Phase::Starting(self)
+            }
             Order::Interrupt(_) => {
                 orders::refuse_not_running("starting", cx);
                 Phase::Starting(self)
+            }
+        }
+    }
+
+    /// What was launched has the former environment; what was not yet, has not.
+    fn on_change(mut self: Box<Self>, order: &ChangeAccount, cx: &mut Cx<'_>) -> Phase {
+        if let Some(cancelled) = &mut self.cancelled {
+            cancelled.join_change(&order.by);
+            return Phase::Starting(self);
+        }
+        match self.stage {
+            Stage::Queued | Stage::Settling { .. } => Phase::Starting(self),
+            Stage::BackingOff { .. } => {
+                cx.common.failed_starts = 0;
+                Self::begin(self.fresh, cx)
+            }
+            Stage::Launching => {
+                self.cancelled = Some(Purpose::change(&order.by));
+                Phase::Starting(self)
+            }
+            Stage::Handshaking(live) => {
+                cx.fx.push(Effect::StartSettled);
+                Ending::begin(live, Purpose::change(&order.by), None, cx)
             }
         }
     }

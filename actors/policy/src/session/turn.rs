@@ -31,6 +31,7 @@ pub(super) struct Turn {
 impl Turn {
     /// Enters the phase; without a message, because the agent says so.
     pub(super) fn begin(mut live: Box<Live>, message: Option<MessageId>, cx: &mut Cx<'_>) -> Phase {
+        live.note_turn(cx.now);
         let heard = message.is_none();
         if heard {
             live.note_work(cx);

@@ -175,7 +175,7 @@ impl Relay for McpRelay {
         }
         match (message.kind(), message.method.as_deref(), message.id) {
             (Kind::Request(id), Some(method), _) => self.asked(id, method, &message),
-            (Kind::Answer(id), _, Some(part)) => return self.handed.from_host(text, part, &id),
+            (Kind::Answer(id), _, Some(part)) => return self.handed.toward_agent(text, part, &id),
             (Kind::Request(_) | Kind::Answer(_) | Kind::Notification | Kind::Odd, _, _) => {}
         }
         Pass::AsIs
@@ -199,9 +199,9 @@ impl Relay for McpRelay {
                 let params: Params<'_> = read(message.params).unwrap_or_default();
                 params
                     .request_id
-                    .map_or(Pass::AsIs, |part| self.handed.to_host(text, part))
+                    .map_or(Pass::AsIs, |part| self.handed.toward_host(text, part))
             }
-            (Kind::Request(_), _, Some(part)) => self.handed.to_host(text, part),
+            (Kind::Request(_), _, Some(part)) => self.handed.toward_host(text, part),
             (Kind::Request(_) | Kind::Notification | Kind::Odd, _, _) => Pass::AsIs,
         }
     }

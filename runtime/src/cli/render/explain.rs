@@ -6,9 +6,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use drowse_messages::{AwakeReport, EndReport, ProcReport, SessionReport, SessionState};
+use drowse_messages::{
+    AwakeReport, EndReport, ProcReport, SessionReport, SessionState, TaskReport,
+};
 
-use super::session::{NOTICE_CHARS_MAX, end, hold};
+use super::session::{NOTICE_CHARS_MAX, end, hold, told_by};
 use super::{View, bytes, cut, kept, long, moment, one_line, safe};
 
 /// 500 characters of an error or a title: what fits under one's eyes at once.
@@ -123,6 +125,14 @@ fn explain_awake(text: &mut Text, awake: &AwakeReport) {
         text.heading("Cannot be resumed");
         text.line(format_args!("  {}", cut(why, TEXT_CHARS_MAX)));
     }
+    if let Some(change) = &awake.account_change {
+        text.heading("To be restarted");
+        text.line(format_args!(
+            "  with another environment, once it is at rest; asked for by {} {} ago",
+            one_line(&change.by.to_string()),
+            duration(change.age_ms)
+        ));
+    }
     if !awake.holds.is_empty() {
         text.heading("Held by");
         for report in &awake.holds {
@@ -137,15 +147,16 @@ fn explain_awake(text: &mut Text, awake: &AwakeReport) {
         }
     }
     if !awake.tasks.is_empty() {
-        text.heading("Background tasks it reports");
-        for task in &awake.tasks {
+        text.heading("Background tasks");
+        for TaskReport { task, owner, .. } in &awake.tasks {
             let ambient = if task.ambient {
                 "; ambient, does not hold"
             } else {
                 ""
             };
             let what = cut(&task.description, TEXT_CHARS_MAX);
-            text.line(format_args!("  {what} ({}{ambient})", one_line(&task.kind)));
+            let (kind, owner) = (one_line(&task.kind), told_by(owner));
+            text.line(format_args!("  {what} ({kind}{owner}{ambient})"));
         }
     }
     text.heading("Evidence");
@@ -304,7 +315,7 @@ It is not released while it is held. Next deadline in 3h 56m.
 Held by
   task: bash: npm test (claude, for 4m, ends in 3h 56m)
 
-Background tasks it reports
+Background tasks
   npm test (local_bash)
 
 Evidence

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drowse_messages::{AwakeReport, SessionReport};
+use drowse_messages::{AwakeReport, HoldReport, SessionReport};
 
 use super::{View, bytes, one_line, short};
 
@@ -19,6 +19,10 @@ const HEADINGS: [&str; 10] = [
     "MEM",
     "CWD",
 ];
+
+/// What `holds` shows, in this order.
+pub(crate) const HOLD_HEADINGS: [&str; 7] =
+    ["SESSION", "HOLD", "KIND", "OWNER", "AGE", "ENDS-IN", "WHY"];
 
 /// 12 characters of the last column are always left, however narrow the terminal.
 const LAST_COLUMN_CHARS_MIN: usize = 12;
@@ -59,6 +63,21 @@ fn agent(session: &SessionReport) -> String {
         Some(_) => format!("{} (relayed)", session.agent),
         None => session.agent.to_string(),
     }
+}
+
+/// A hold as a row of `holds`.
+pub(crate) fn hold_row(session: &str, hold: &HoldReport) -> Vec<String> {
+    let duration = |ms| short(Duration::from_millis(ms));
+    let none = || "-".to_owned();
+    vec![
+        one_line(session).into_owned(),
+        hold.id.map_or_else(none, |id| id.to_string()),
+        hold.kind.code().to_owned(),
+        one_line(&hold.owner).into_owned(),
+        duration(hold.age_ms),
+        hold.ends_in_ms.map_or_else(none, duration),
+        one_line(&hold.why).into_owned(),
+    ]
 }
 
 /// For a session that sleeps: since it was used last.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drowse_messages::{AwakeReport, EndReport, HoldReport, SessionReport};
+use drowse_messages::{AwakeReport, EndReport, HoldReport, SessionReport, TaskReport};
 
 use super::{View, bytes, count, cut, kept, long, moment, one_line};
 
@@ -78,12 +78,16 @@ fn show_awake(facts: &mut Facts, awake: &AwakeReport) {
     if let Some(why) = &awake.cannot_resume {
         facts.add("cannot resume", cut(why, TEXT_CHARS_MAX));
     }
-    for task in &awake.tasks {
+    for TaskReport { task, owner, .. } in &awake.tasks {
         let ambient = if task.ambient { ", ambient" } else { "" };
         let what = cut(&task.description, TEXT_CHARS_MAX);
         facts.add(
             "task",
-            format!("{what} ({}{ambient})", one_line(&task.kind)),
+            format!(
+                "{what} ({}{}{ambient})",
+                one_line(&task.kind),
+                told_by(owner)
+            ),
         );
     }
     for ask in &awake.asks {
@@ -96,6 +100,15 @@ fn show_awake(facts: &mut Facts, awake: &AwakeReport) {
     if let Some(usage) = awake.usage {
         facts.add("processes", usage.processes.to_string());
         facts.add("memory", bytes(usage.pss_bytes));
+    }
+}
+
+/// Who told of a task, where that is known.
+pub(super) fn told_by(owner: &str) -> String {
+    if owner.is_empty() {
+        String::new()
+    } else {
+        format!(", told by {}", one_line(owner))
     }
 }
 

@@ -11,14 +11,18 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 /// Bodies; what they hold follows.
-const ROOTS: [&str; 15] = [
+const ROOTS: [&str; 20] = [
     "AskReply",
     "Event",
     "KeptReport",
+    "NewHold",
     "NewKeep",
     "NewMessage",
     "NewSession",
+    "NewTask",
     "ProblemBody",
+    "RestartSession",
+    "RestartedSession",
     "Restarting",
     "SavedMessage",
     "Sent",
@@ -26,6 +30,7 @@ const ROOTS: [&str; 15] = [
     "SessionReport",
     "StatusReport",
     "StopSession",
+    "TakenHold",
     "WakeSession",
 ];
 

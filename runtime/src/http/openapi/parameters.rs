@@ -34,6 +34,8 @@ pub(super) fn parameter_about(name: &str) -> &'static str {
     match name {
         "session" => "Id, unique prefix of four characters or more, or name",
         "ask" => "The id it was asked with",
+        "hold" => "The hold's number",
+        "name" => "The task's name",
         "message" => "The message's number",
         "limit" => "How many at most, the newest ones",
         "state" => "Only those in this state",

@@ -105,7 +105,7 @@ impl Client {
         line.trim_end().to_owned()
     }
 
-    fn head(&mut self) -> (u16, Vec<(String, String)>) {
+    pub(super) fn head(&mut self) -> (u16, Vec<(String, String)>) {
         let first = self.line();
         let status = first
             .split(' ')
@@ -155,6 +155,23 @@ impl Client {
             event: field("event: ").unwrap().to_owned(),
             json,
         })
+    }
+
+    /// So many bytes; `None`: it ended before.
+    pub(super) fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        match self.0.read_exact(&mut bytes) {
+            Ok(()) => Some(bytes),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+                ) =>
+            {
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Reads to the end of the connection, however it ends.

@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 use drowse_actors::KeepWish;
 use drowse_actors::ports::Page;
 use drowse_messages::{
-    Accepted, Event, KeptReport, MessageId, MessageState, OpenSession, Order, Profile, Progress,
-    Refusal, Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent, SessionId,
-    SessionPage, SessionReport, StatusReport, WallTime,
+    Accepted, AccountChange, Event, KeptReport, MessageId, MessageState, OpenSession, Order,
+    Profile, Progress, Refusal, Restarting, SavedMessage, SavedSession, SendMessage, SessionEvent,
+    SessionId, SessionPage, SessionReport, StatusReport, WallTime,
 };
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
@@ -24,6 +24,8 @@ pub(super) struct World {
     pub(super) opened: Vec<OpenSession>,
     /// Orders taken.
     pub(super) orders: Vec<(SessionId, Order)>,
+    /// Environments to go on with.
+    pub(super) changes: Vec<(SessionId, AccountChange)>,
     /// Wishes to keep a process.
     pub(super) keeps: Vec<KeepWish>,
     /// Pages asked for.
@@ -121,6 +123,14 @@ impl Front for Fake {
             world.sessions.push(report.clone());
             world.opened.push(open);
             Ok(report)
+        })
+    }
+
+    fn change_account(&self, id: SessionId, change: AccountChange) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.refusal()?;
+            self.world().changes.push((id, change));
+            Ok(())
         })
     }
 

@@ -2,7 +2,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use drowse_messages::{Ages, HoldId, Lease, MessageState, MonoTime, Pinned};
+use drowse_messages::{
+    Ages, HoldId, Lease, MessageState, MonoTime, Pinned, ToldTask, WaitingChange, Who,
+};
 
 use super::*;
 
@@ -254,6 +256,21 @@ fn progress_comes_back_as_saved() {
         pinned: Some(Pinned {
             since: at(9),
             warned: false,
+        }),
+        first_turn: Some(at(12)),
+        told: vec![ToldTask {
+            task: drowse_messages::Task {
+                id: "build".to_owned(),
+                kind: "task".to_owned(),
+                description: "npm test".to_owned(),
+                ambient: false,
+            },
+            owner: "hook".to_owned(),
+            since: at(13),
+        }],
+        change: Some(WaitingChange {
+            by: Who::Client("me".to_owned()),
+            since: at(14),
         }),
         leases: [(HoldId(1), lease(at(10), at(11)))].into(),
     });

@@ -1,9 +1,9 @@
 //! From one daemon to the next (behaviours F 83 to 85, D41).
 
 use drowse_messages::{
-    Adopted, AgentStatus, Ask, AskKind, BootedIdentity, Conversation, HoldKind, Incarnation,
-    Limits, MessageId, MonoTime, ProcIdentity, Progress, Running, SessionState, StopHow, Suspend,
-    TurnOutcome,
+    Adopted, AgentStatus, Ask, AskKind, BootedIdentity, ChangeAccount, Conversation, EndTask,
+    HoldKind, Incarnation, Limits, MessageId, MonoTime, Order, ProcIdentity, Progress, Running,
+    SessionState, StartTask, StopHow, Suspend, TurnOutcome, Who,
 };
 
 use super::story::{HOUR, MINUTE, SECOND, Story};
@@ -192,6 +192,32 @@ fn next_daemon(story: &Story, limits: &Limits, says: Adopted) -> Story {
         ..says
     });
     next
+}
+
+/// What was told of a session, and is wanted of it, holds under the next daemon as well: nobody
+/// says it a second time.
+#[test]
+fn what_was_told_and_asked_is_still_so() {
+    let mut first = Story::working(OBEDIENT);
+    first.says(AgentStatus::Conversation(conversation(true)));
+    let start = StartTask {
+        task: task("build"),
+        owner: "hook".to_owned(),
+    };
+    first.order(Order::StartTask(start)).unwrap();
+    let by = Who::Client("me".to_owned());
+    let change = ChangeAccount { by };
+    first.order(Order::ChangeAccount(change)).unwrap();
+    first.wait(MINUTE);
+    let mut next = next_daemon(&first, &Limits::default(), adopted(Some(1)));
+    next.turn_ends();
+    assert_eq!(next.state(), SessionState::Waiting);
+    let hold = next.session().holds(next.now).remove(0);
+    assert_eq!((&*hold.owner, next.now.since(hold.since)), ("hook", MINUTE));
+    let id = "build".to_owned();
+    next.order(Order::EndTask(EndTask { id })).unwrap();
+    next.wait(10 * SECOND);
+    assert_eq!(next.reason(), "account_change");
 }
 
 /// Behaviour 102: the hard limit counts from the launch, through two daemons, and is warned of once.

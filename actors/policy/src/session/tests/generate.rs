@@ -5,13 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, DeliveryResult, HoldId,
-    HoldLifted, HoldTaken, HostChanged, Interrupt, KeepRule, Limit, Limits, Order, ReapStep, Stop,
-    StopHow, TurnEnded, TurnOutcome, Wake, Who,
+    AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, ChangeAccount, DeliveryResult,
+    EndTask, HoldId, HoldLifted, HoldTaken, HostChanged, Interrupt, KeepRule, Limit, Limits, Order,
+    ReapStep, StartTask, Stop, StopHow, TurnEnded, TurnOutcome, Wake, Who,
 };
 use proptest::prelude::*;
 
-use super::world::{Manners, after, conversation};
+use super::world::{Manners, after, conversation, task};
 
 use crate::session::AgentTraits;
 
@@ -130,6 +130,7 @@ fn settings() -> impl Strategy<Value = Setting> {
         traits: AgentTraits {
             can_resume: fault != 5,
             reports_tasks: reports,
+            observed: !reports && deaf[0],
         },
     })
 }
@@ -202,6 +203,12 @@ fn orders() -> impl Strategy<Value = Order> {
             ttl: Duration::from_secs(ttl),
         })),
         1 => (0..2_u64).prop_map(|id| Order::LiftHold(HoldLifted { id: HoldId(id) })),
+        1 => Just(Order::ChangeAccount(ChangeAccount { by: me() })),
+        1 => names().prop_map(|id| Order::StartTask(StartTask {
+            task: task(&id),
+            owner: "me".to_owned(),
+        })),
+        1 => names().prop_map(|id| Order::EndTask(EndTask { id })),
     ]
 }
 
@@ -287,6 +294,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 
 fn lies() -> impl Strategy<Value = Lie> {
     let steps = prop_oneof![
+        Just(ReapStep::Look),
         Just(ReapStep::Snapshot),
         Just(ReapStep::Terminate),
         Just(ReapStep::Kill),

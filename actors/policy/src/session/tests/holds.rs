@@ -230,6 +230,7 @@ fn an_unknown_roster_holds() {
     let traits = crate::session::AgentTraits {
         can_resume: true,
         reports_tasks: true,
+        observed: false,
     };
     let limits = Limits {
         idle_after: after(5),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, ExitStatus, HostChanged,
-    IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId, MessageQueued,
-    MonoTime, Order, Progress, ReapReport, SessionId, SessionState, StartGranted, StatusChanged,
-    Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
+    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, EndTask, ExitStatus,
+    HostChanged, IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId,
+    MessageQueued, MonoTime, Order, Progress, ReapReport, SessionId, SessionState, StartGranted,
+    StatusChanged, Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -346,6 +346,7 @@ fn go_on(run: &mut Run, until: impl Fn(&Session) -> bool) -> bool {
 fn calm(run: &mut Run) {
     for name in ["0", "1"] {
         let (id, key) = (name.to_owned(), name.to_owned());
+        run.step(&Order::EndTask(EndTask { id: id.clone() }).into());
         run.says(AgentStatus::Settled { id: id.clone() });
         run.says(AgentStatus::Unscheduled { id });
         run.says(AgentStatus::BusyEnded { key });

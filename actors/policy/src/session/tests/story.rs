@@ -49,6 +49,7 @@ impl Story {
         let traits = AgentTraits {
             can_resume: true,
             reports_tasks: false,
+            observed: false,
         };
         Self::with(saved, manners, limits, traits)
     }

@@ -176,7 +176,7 @@ impl Watch {
                     .entry(queued.message)
                     .or_insert(Message::Waiting);
             }
-            Input::Order(Order::Wake(_)) => self.wanted = true,
+            Input::Order(Order::Wake(_) | Order::ChangeAccount(_)) => self.wanted = true,
             Input::Host(changed) => self.note_host(*changed),
             Input::Suspend(_) => self.suspended = true,
             Input::Order(Order::Stop(stop)) if stop.how != StopHow::Release => {
@@ -329,6 +329,10 @@ impl Watch {
     }
 
     fn check_reap(&mut self, incarnation: Incarnation, step: ReapStep, now: MonoTime) {
+        // A look is no part of a teardown, and may be owed when one begins.
+        if step == ReapStep::Look {
+            return;
+        }
         let owed = self.reap.insert(incarnation, (step, now));
         // A kept tree that is to be ended as a whole is not left to what was asked for a part.
         let begins = step == ReapStep::Terminate && self.retired.contains(&incarnation);
@@ -347,7 +351,7 @@ impl Watch {
                 assert!(grace_over || tree.killed || tree.found_somebody);
                 tree.killed = true;
             }
-            ReapStep::Snapshot | ReapStep::Verify => {}
+            ReapStep::Look | ReapStep::Snapshot | ReapStep::Verify => {}
         }
     }
 

@@ -141,6 +141,8 @@ pub(super) struct World {
     pub(super) in_turn: bool,
     /// Somebody still stands below the keeper, or could.
     pub(super) tree: bool,
+    /// Others below the agent, for a look at it.
+    pub(super) beside: Vec<ProcReport>,
     /// What the session asks for is checked; off where the session is lied to.
     pub(super) strict: bool,
 }
@@ -156,6 +158,7 @@ impl World {
             kept: BTreeSet::new(),
             in_turn: false,
             tree: false,
+            beside: Vec::new(),
             strict: true,
         }
     }
@@ -329,6 +332,12 @@ impl World {
         processes.extend(self.child.then(|| process(102, of)));
         let spared = self.server && request.keep.iter().any(|rule| is_server(rule, of));
         processes.extend((self.server && !spared).then(|| server(of)));
+        if request.step == ReapStep::Look {
+            for process in &mut processes {
+                process.process_session = 101;
+            }
+            processes.extend(self.beside.iter().cloned());
+        }
         let mut answers = Vec::new();
         match request.step {
             ReapStep::Terminate if self.manners.heeds_term && self.tree => {
@@ -349,7 +358,11 @@ impl World {
                     answers.push((3, self.empties()));
                 }
             }
-            ReapStep::Snapshot | ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => {}
+            ReapStep::Look
+            | ReapStep::Snapshot
+            | ReapStep::Terminate
+            | ReapStep::Kill
+            | ReapStep::Verify => {}
         }
         if self.manners.reaper_answers {
             let mut report = self.report(request, processes);
@@ -357,7 +370,7 @@ impl World {
                 report.kept = vec![ProcReport {
                     // Only a snapshot looks for ports.
                     listens: match request.step {
-                        ReapStep::Snapshot => vec![3000],
+                        ReapStep::Look | ReapStep::Snapshot => vec![3000],
                         ReapStep::Terminate | ReapStep::Kill | ReapStep::Verify => Vec::new(),
                     },
                     ..server(of)
@@ -379,7 +392,7 @@ impl World {
         let ends = match request.step {
             ReapStep::Terminate => self.manners.heeds_term,
             ReapStep::Kill => self.manners.heeds_kill,
-            ReapStep::Snapshot | ReapStep::Verify => false,
+            ReapStep::Look | ReapStep::Snapshot | ReapStep::Verify => false,
         };
         let mut answers = Vec::new();
         if ends && !spared {
