@@ -108,6 +108,8 @@ codes! {
     NotRunning = "not_running", TerminalRequest, Call;
     /// The agent cannot take its conversation up again.
     CannotResume = "cannot_resume", TerminalSession, Call;
+    /// A host has the session, and speaks to its agent itself.
+    Relayed = "relayed", TerminalRequest, Call;
     /// The approval is no longer pending.
     NotPending = "not_pending", TerminalRequest, Call;
     /// The inbox is full.

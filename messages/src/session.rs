@@ -199,7 +199,7 @@ pub const SETTINGS_MAX: usize = 16;
 /// How the agent's conversation is found again.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
-    /// The agent's own id for it.
+    /// The agent's own id for it. Empty: it has none, and any process is as good as another.
     pub native_id: String,
     /// Where the agent keeps it, when the adapter knows.
     pub path: Option<String>,

@@ -34,6 +34,7 @@ mod real_acp_relay;
 mod real_claude;
 mod real_codex;
 mod real_codex_relay;
+mod real_hosts;
 mod real_kit;
 mod real_mcp;
 mod real_openapi;

@@ -74,6 +74,8 @@ fn a_token_is_for_one_session_and_outlives_the_daemon() {
     assert_eq!(code, "forbidden");
     let code = daemon.refused(async |_| inside.stop(&own).await);
     assert_eq!(code, "forbidden");
+    // On disk when this returns, and so is everything before it.
+    daemon.open("fake");
     daemon.kill9();
     daemon.restart();
     let told = daemon.get(async |_| inside.tasks(&own).await);

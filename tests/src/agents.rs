@@ -9,6 +9,7 @@
 
 mod acp;
 pub(crate) mod install;
+mod library;
 
 use std::fmt;
 use std::fs;
@@ -21,6 +22,7 @@ use tempfile::TempDir;
 use crate::mock_model::MockModel;
 use crate::wait::say_aloud;
 use install::Package;
+pub use library::{Library, library_or_not_run};
 
 pub use acp::all_wanted;
 
@@ -385,13 +387,18 @@ env = {{ MCP_LOG = {log:?} }}
 /// Instead of saying so where `DROWSE_REQUIRE_REAL_AGENTS=1`: CI must not pass without them.
 #[track_caller]
 pub fn or_not_run(test: &str, agent: Result<RealAgent, Missing>) -> Option<RealAgent> {
-    match agent {
-        Ok(agent) => Some(agent),
+    had_or_not_run(test, agent)
+}
+
+#[track_caller]
+fn had_or_not_run<T>(test: &str, wanted: Result<T, Missing>) -> Option<T> {
+    match wanted {
+        Ok(wanted) => Some(wanted),
         Err(missing) => {
             let required = std::env::var_os("DROWSE_REQUIRE_REAL_AGENTS");
             assert!(
                 required.is_none_or(|value| value != "1"),
-                "{test} needs a real agent, {missing}"
+                "{test} needs what is not ours, {missing}"
             );
             say_aloud(&format!("NOT RUN: {test}: {missing}"));
             None

@@ -162,7 +162,7 @@ impl Claim {
     /// somebody else has is left to them, and said.
     pub(super) fn follow(&mut self, conversation: &Conversation) {
         let id = &conversation.native_id;
-        if self.held.as_ref().is_some_and(|(held, _)| held == id) {
+        if id.is_empty() || self.held.as_ref().is_some_and(|(held, _)| held == id) {
             return;
         }
         let key = (self.protocol.clone(), id.clone());
@@ -180,7 +180,8 @@ impl Claim {
         launch: &Launch,
         prepared: &Prepared,
     ) -> Result<(), String> {
-        let Some(conversation) = &launch.conversation else {
+        let known = launch.conversation.as_ref();
+        let Some(conversation) = known.filter(|known| !known.native_id.is_empty()) else {
             return Ok(());
         };
         let id = conversation.native_id.clone();

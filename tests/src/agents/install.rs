@@ -37,6 +37,15 @@ pub(super) struct Package {
 impl Package {
     /// Installs it unless it is there, and gives the path of its entry.
     pub(super) fn install(&self) -> Result<PathBuf, Missing> {
+        self.install_with(&[])
+    }
+
+    /// The same without what it can do without, such as an agent's program inside a library.
+    pub(super) fn install_lean(&self) -> Result<PathBuf, Missing> {
+        self.install_with(&["--omit=optional"])
+    }
+
+    fn install_with(&self, options: &[&str]) -> Result<PathBuf, Missing> {
         let agents = folder();
         let home = agents.join(format!("{}-{}", self.name, self.version));
         let entry = home.join(self.entry);
@@ -49,7 +58,7 @@ impl Package {
         let _lock = self.lock(&agents, end)?;
         // Another process may have installed it while this one waited for the lock.
         if !entry.exists() {
-            self.fetch(&npm, &home, end)?;
+            self.fetch(&npm, options, &home, end)?;
         }
         if entry.exists() {
             Ok(entry)
@@ -58,7 +67,13 @@ impl Package {
         }
     }
 
-    fn fetch(&self, npm: &Path, home: &Path, end: Instant) -> Result<(), Missing> {
+    fn fetch(
+        &self,
+        npm: &Path,
+        options: &[&str],
+        home: &Path,
+        end: Instant,
+    ) -> Result<(), Missing> {
         let part = home.with_extension("part");
         let failed = |e: std::io::Error| self.missing(&format!("a folder to install to: {e}"));
         // What an interrupted installation left is of no use.
@@ -68,13 +83,9 @@ impl Package {
         let log = File::create(&output).map_err(failed)?;
         let errors = log.try_clone().map_err(failed)?;
         let mut child = Command::new(npm)
-            .args([
-                "install",
-                "--no-audit",
-                "--no-fund",
-                "--ignore-scripts",
-                "--prefix",
-            ])
+            .args(["install", "--no-audit", "--no-fund", "--ignore-scripts"])
+            .args(options)
+            .arg("--prefix")
             .arg(&part)
             .arg(format!("{}@{}", self.npm, self.version))
             .current_dir(&part)

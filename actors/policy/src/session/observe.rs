@@ -12,7 +12,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drowse_messages::{MonoTime, ProcReport, ReapReport, ReapRequest, ReapStep, Task};
+use drowse_messages::{
+    MonoTime, ProcIdentity, ProcReport, ReapReport, ReapRequest, ReapStep, Task,
+};
 
 use super::live::Live;
 use super::{Common, Cx, keep};
@@ -68,25 +70,19 @@ pub(super) fn work(report: &ReapReport, live: &Live) -> Option<Vec<Task>> {
     }
     // Of an agent that has ended meanwhile its end will be heard.
     let own = report.processes.iter().find(|it| it.identity == agent);
-    let began = |process: &ProcReport| {
-        let ticks = process
-            .identity
-            .start_ticks()
-            .saturating_sub(agent.start_ticks());
-        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
-        TICK.saturating_mul(ticks)
-    };
-    // Its launch was heard of a moment after it, so this is too early rather than too late.
     let Some(first_turn) = live.first_turn() else {
         return Some(Vec::new());
     };
-    let first_turn = first_turn.since(live.launched());
+    // The kernel's clock of processes goes on while the machine sleeps, ours does not. How much it
+    // slept before the launch shows by the agent, which began before it was heard of.
+    let slept = started(agent).saturating_sub(millis_of(live.launched()));
+    let began = |process: &ProcReport| started(process.identity).saturating_sub(slept);
     let is_work = |process: &&ProcReport| {
         let is_shell = SHELLS.contains(&process.name.as_str());
         let is_apart = own.is_some_and(|own| own.process_session != process.process_session);
         let is_left = process.parent == keeper.pid();
         process.identity != agent
-            && began(process) > first_turn
+            && began(process) > millis_of(first_turn)
             && (is_shell || is_apart || is_left)
     };
     let found: Vec<&ProcReport> = report.processes.iter().filter(is_work).collect();
@@ -101,6 +97,16 @@ pub(super) fn work(report: &ReapReport, live: &Live) -> Option<Vec<Task>> {
             .map(|process| task(process))
             .collect(),
     )
+}
+
+/// When a process began, since the machine's start.
+fn started(process: ProcIdentity) -> Duration {
+    let ticks = u32::try_from(process.start_ticks()).unwrap_or(u32::MAX);
+    TICK.saturating_mul(ticks)
+}
+
+fn millis_of(moment: MonoTime) -> Duration {
+    Duration::from_millis(moment.as_millis())
 }
 
 fn task(process: &ProcReport) -> Task {

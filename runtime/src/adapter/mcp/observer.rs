@@ -17,9 +17,6 @@ use super::lines::{Cancelled, Empty, Initialize, Params};
 /// 1,000: far more requests than an observer can have numbered after its last checkpoint.
 const UNKNOWN_REQUESTS: u64 = 1_000;
 
-/// What a server is: there is one conversation, and it is with all of its processes.
-const CONVERSATION: &str = "mcp";
-
 /// A request that was written and not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -157,9 +154,9 @@ impl McpObserver {
     }
 }
 
+/// A server has no conversation: any process of it is as good as another.
 fn conversation() -> AgentStatus {
     AgentStatus::Conversation(Conversation {
-        native_id: CONVERSATION.to_owned(),
         resumable: true,
         ..Conversation::default()
     })

@@ -40,10 +40,11 @@ pub(crate) fn show(session: &SessionReport, view: &View<'_>) -> String {
         } else {
             "not resumable yet"
         };
-        facts.add(
-            "conversation",
-            format!("{} ({how})", one_line(&conversation.native_id)),
-        );
+        let id = match conversation.native_id.as_str() {
+            "" => "none of its own".into(),
+            id => one_line(id),
+        };
+        facts.add("conversation", format!("{id} ({how})"));
     }
     if let Some(awake) = &session.awake {
         show_awake(&mut facts, awake);
