@@ -39,11 +39,13 @@ use crate::redact::Redactor;
 mod adopt;
 mod deliver;
 mod keep;
+mod pipes;
 mod relayed;
 mod retire;
 
 pub(super) use adopt::Taken;
 use keep::Suspending;
+use pipes::{readable, try_read};
 pub(super) use relayed::{Note, Parts, Relayed};
 
 /// 64 KiB: what a pipe holds, so one read can take all of it.
@@ -551,26 +553,4 @@ async fn hear(keeper: &mut KeeperLink) -> Next {
         tracing::warn!(error = chain(&error), "lost a keeper");
         None
     }))
-}
-
-/// Waits until a pipe can be read; one that fails can: the read says what is wrong with it.
-async fn readable(pipe: Option<&pipe::Receiver>) {
-    match pipe {
-        Some(pipe) => drop(pipe.readable().await),
-        None => std::future::pending().await,
-    }
-}
-
-/// Reads what there is. The last words of an agent that has ended are asked of the kernel: tokio
-/// may not have heard of them yet, and would say that there are none.
-fn try_read(
-    pipe: Option<&pipe::Receiver>,
-    is_last: bool,
-    buffer: &mut [u8],
-) -> std::io::Result<usize> {
-    match pipe {
-        Some(pipe) if is_last => Ok(rustix::io::read(pipe, buffer)?),
-        Some(pipe) => pipe.try_read(buffer),
-        None => Ok(0),
-    }
 }

@@ -76,7 +76,8 @@ pub(super) fn work(report: &ReapReport, live: &Live) -> Option<Vec<Task>> {
     // The kernel's clock of processes goes on while the machine sleeps, ours does not. How much it
     // slept before the launch shows by the agent, which began before it was heard of.
     let slept = started(agent).saturating_sub(millis_of(live.launched()));
-    let began = |process: &ProcReport| started(process.identity).saturating_sub(slept);
+    // At the latest: ticks are rounded down.
+    let began = |process: &ProcReport| started(process.identity).saturating_sub(slept) + TICK;
     let is_work = |process: &&ProcReport| {
         let is_shell = SHELLS.contains(&process.name.as_str());
         let is_apart = own.is_some_and(|own| own.process_session != process.process_session);
