@@ -376,7 +376,7 @@ fn a_client_that_does_not_read_is_felt_by_nobody() {
         }
         // What passes through at one moment comes and goes; what is kept is there in all of them.
         let kept = grown[5..].iter().min().expect("ten of them");
-        assert!(kept < 32 << 20, "grown by {} MiB at least", kept >> 20);
+        assert!(*kept < 32 << 20, "grown by {} MiB at least", kept >> 20);
     });
     // What was under way when it stopped reading comes first, and the reason last.
     let stream = &mut lazies[0];
