@@ -179,18 +179,9 @@ fn start_bare(
     bare.send(&(case.first)());
     bare.wait_for("output of the bare agent", case.is_output);
     let took = begun.elapsed();
-    end_bare(bare);
+    // The bare agent has no keeper.
+    bare.kill_tree();
     took
-}
-
-/// Ends it, and what would outlive it: the bare agent has no keeper.
-fn end_bare(mut bare: PipedAgent) {
-    let below = descendants(bare.identity().pid);
-    bare.kill();
-    for process in below {
-        process.signal(nix::sys::signal::Signal::SIGKILL);
-        process.wait_gone();
-    }
 }
 
 fn word(value: &Value) -> String {

@@ -313,7 +313,7 @@ pub(crate) fn say_figures(
          output after {} ms",
         took.as_millis()
     ));
-    bare.kill();
+    bare.kill_tree();
 }
 
 /// The milliseconds between two events.

@@ -284,7 +284,7 @@ fn a_conversation_that_another_codex_has_is_waited_for() {
         let text = cli.ok(&["explain", NAME]);
         text.contains("already has an active writer").then_some(())
     });
-    other.kill();
+    other.kill_tree();
     cli.ok(&["wake", NAME]);
     let message = MessageId(sent["message"].as_u64().expect("a message has a number"));
     let saved = wait_until("the fate of the message", REAL_CEILING, || {

@@ -108,7 +108,7 @@ impl<'a> Hosted<'a> {
     fn replace(&mut self) {
         let memory = self.relay.memory();
         let next = spawn(self.agent, self.guard);
-        std::mem::replace(&mut self.codex, next).kill();
+        std::mem::replace(&mut self.codex, next).kill_tree();
         self.relay = Codex.relay(Some(&memory)).expect("codex has one");
         for line in self.relay.reopen() {
             self.codex.send(&json(&line));

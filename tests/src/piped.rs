@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::process::{ProcIdentity, TreeGuard};
+use crate::process::{ProcIdentity, TreeGuard, descendants};
 use crate::wait::{CEILING, say, scaled, wait_until};
 
 /// 4096 lines may wait to be read by the test; then the program is held back by its full pipe.
@@ -221,6 +222,20 @@ impl PipedAgent {
         self.child.wait().expect("the child is ours to wait for")
     }
 
+    /// Kills the program and everything below it: nobody else would end what an agent started
+    /// without our mark, such as Codex its MCP servers.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    pub fn kill_tree(&mut self) -> ExitStatus {
+        let below = descendants(self.identity.pid);
+        let status = self.kill();
+        for process in below {
+            process.signal(Signal::SIGKILL);
+        }
+        status
+    }
+
     /// What it wrote to stderr, the newest part.
     #[must_use]
     pub fn stderr(&self) -> String {
@@ -289,8 +304,10 @@ impl Drop for PipedAgent {
             say(&self.dump());
         }
         self.stdin = None;
-        drop(self.child.kill());
-        drop(self.child.wait());
+        // One that was waited for has no number any more that would be its own.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill_tree();
+        }
         // A reader may still be held by a child that kept the pipe, or by the full queue; it ends
         // with the test's guard, so only finished ones are joined.
         for reader in self.readers.drain(..).filter(JoinHandle::is_finished) {

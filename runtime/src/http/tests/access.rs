@@ -63,6 +63,26 @@ fn tcp_takes_the_token_and_nothing_foreign() {
     assert_eq!(reply.status, 401);
 }
 
+/// D54: a WebSocket may show its token in its first message; nothing else gets past the guard by
+/// looking like its handshake, such as a session or a task that is called `ws`.
+#[test]
+fn only_a_handshake_may_come_without_a_token() {
+    let endpoint = Endpoint::start();
+    endpoint.session("ws");
+    let host = format!("Host: {}", endpoint.tcp);
+    for (method, path) in [
+        ("DELETE", "/v1/sessions/ws"),
+        ("GET", "/v1/sessions/ws"),
+        ("DELETE", "/v1/sessions/ws/tasks/ws"),
+        ("POST", "/v1/sessions/ws/ws"),
+        ("GET", "/v1/sessions/ws/x/ws"),
+    ] {
+        let headers = [&*host, "Upgrade: websocket", "Connection: Upgrade"];
+        let reply = endpoint.connect_tcp().ask(method, path, &headers, b"");
+        assert_eq!(reply.status, 401, "{method} {path}: {}", reply.text());
+    }
+}
+
 /// Behaviour 100: who has the token of watchers sees everything, streams too, and changes nothing,
 /// whatever the order.
 #[test]
