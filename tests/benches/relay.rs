@@ -26,6 +26,8 @@ const STREAMS: usize = 100;
 /// How long a flood goes on.
 const FLOOD: Duration = Duration::from_secs(3);
 const CEILING: Duration = Duration::from_secs(60);
+/// What ends a flood.
+const LAST: &[u8] = b"{\"last\":1}\n";
 const MIB: f64 = 1024.0 * 1024.0;
 
 const NODE_PROXY: &str = "
@@ -173,24 +175,19 @@ impl Stream {
         let Self { stdin, stdout, .. } = &mut self;
         let mut back = 0_usize;
         thread::scope(|scope| {
-            let writer = scope.spawn(move || {
-                let mut written = 0_usize;
+            scope.spawn(move || {
                 while begun.elapsed() < FLOOD {
                     stdin.write_all(text).expect("it reads");
-                    written += text.len();
                 }
-                written
+                stdin.write_all(LAST).expect("it reads");
             });
             let mut buffer = vec![0; 1 << 16];
-            loop {
-                if writer.is_finished() {
-                    break;
-                }
-                back += stdout.read(&mut buffer).expect("it answers");
-            }
-            let written = writer.join().expect("it wrote");
-            while back < written {
-                back += stdout.read(&mut buffer).expect("it answers");
+            let mut end = Vec::new();
+            while !end.ends_with(LAST) {
+                let length = stdout.read(&mut buffer).expect("it answers");
+                back += length;
+                end.extend(&buffer[length.saturating_sub(LAST.len())..length]);
+                end.drain(..end.len().saturating_sub(LAST.len()));
             }
         });
         let lines = back / text.len();
