@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Output, Stdio};
 
 use super::server::{body, problem, serve, stream};
-use super::{ANSWERED, PIECE, QUEUED, REPORT, drowse, folder, run, text};
+use super::{PIECE, QUEUED, REPORT, drowse, folder, run, text};
 
 const ASKED: &str =
     r#""event":"asked","ask":{"id":"a","kind":"approval","title":"rm","detail":""}"#;
@@ -90,12 +90,15 @@ fn sent(number: u64) -> String {
     body("202 Accepted", "application/json", &sent)
 }
 
+/// The same words as the piece: whichever of the two is heard in time is what is shown.
+const WHOLE: &str = r#""event":"message_changed","message":3,"state":"answered","text":"fixed it""#;
+
 /// D33: however often a stream is begun again, an answer is shown once.
 #[test]
 fn a_stream_that_repeats_itself_shows_an_answer_once() {
     let answer = |request: &str| {
         if request.starts_with("GET /v1/events") {
-            stream(&[QUEUED, PIECE, ANSWERED])
+            stream(&[QUEUED, PIECE, WHOLE])
         } else if request.starts_with("POST ") {
             sent(3)
         } else {
