@@ -77,6 +77,17 @@ pub struct Plan {
     pub env: BTreeMap<String, String>,
 }
 
+impl Plan {
+    /// The recipe as it is.
+    #[must_use]
+    pub fn of(recipe: &Recipe) -> Self {
+        Self {
+            argv: recipe.argv.clone(),
+            env: recipe.env.clone(),
+        }
+    }
+}
+
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Arguments and environment hold secrets.
@@ -127,10 +138,7 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// for a conversation to take up again the arguments that do so. Nothing else is added.
     fn relay_plan(&self, recipe: &Recipe, conversation: Option<&Conversation>) -> Plan {
         let _ = conversation;
-        Plan {
-            argv: recipe.argv.clone(),
-            env: recipe.env.clone(),
-        }
+        Plan::of(recipe)
     }
     /// Stands between a host and the agent. `memory` is what the relay of the session's former
     /// process left; `None` at the first. `None`, which is the default: lines pass as they are,

@@ -34,10 +34,7 @@ impl Adapter for Mcp {
     }
 
     fn plan(&self, recipe: &Recipe, _: Option<&Conversation>, _: &str) -> Plan {
-        Plan {
-            argv: recipe.argv.clone(),
-            env: recipe.env.clone(),
-        }
+        Plan::of(recipe)
     }
 
     fn observe(&self, _: Option<&Conversation>, _: &str) -> Box<dyn Observer> {
