@@ -39,6 +39,7 @@ mod real_kit;
 mod real_mcp;
 mod real_openapi;
 mod real_pi;
+mod real_pi_switch;
 mod real_relay;
 mod real_wire;
 mod reasons;

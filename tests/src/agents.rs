@@ -54,6 +54,9 @@ const MCP_SERVER: &str = include_str!("agents/mcp_server.js");
 /// A Pi extension with a background tool and a gate.
 const PI_EXTENSION: &str = include_str!("agents/pi_extension.js");
 
+/// A Pi extension of a user's: jobs, and commands that leave the conversation.
+const PI_SWITCH: &str = include_str!("agents/pi_switch.js");
+
 /// What keeps a real agent from running here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
@@ -374,7 +377,25 @@ env = {{ MCP_LOG = {log:?} }}
         ]
     }
 
-    /// The log of that server: one line `start PID`, `eof PID` or `call PID` each.
+    /// Arguments that give Pi `first`, then an extension whose commands `/job NAME SHELL…`,
+    /// `/afresh` and `/anew` begin a background job, another conversation, and the extensions anew.
+    ///
+    /// # Panics
+    /// When the home cannot be written.
+    #[must_use]
+    pub fn switch_args(&self, first: Option<&str>) -> Vec<String> {
+        let extensions = [("first.js", first), ("switch.js", Some(PI_SWITCH))];
+        let mut args = Vec::new();
+        for (name, script) in extensions {
+            let Some(script) = script else { continue };
+            let path = self.home().join(name);
+            fs::write(&path, script).expect("the temporary folder can be written");
+            args.extend(["-e".to_owned(), text(&path)]);
+        }
+        args
+    }
+
+    /// The log of the MCP server: one line `start PID`, `eof PID` or `call PID` each.
     #[must_use]
     pub fn mcp_log(&self) -> PathBuf {
         self.home().join("mcp.log")

@@ -65,7 +65,8 @@ fn no_deadline_no_timer() {
 }
 
 /// A busy session does not rebuild its timer: a thousand pieces of output cost it one tick per
-/// window, and the tick that comes early does nothing.
+/// window, and the tick that comes early does nothing but arm the next one (B 24: from within
+/// itself, and never against itself).
 #[test]
 fn a_busy_session_ticks_once_per_window() {
     on_paused_time(async {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use drowse_messages::{
     AgentStatus, Answer, AnswerAsk, Busy, BusyKind, Limits, Order, SessionEvent, SessionState,
-    StopHow, Who,
+    StopHow, TurnOutcome, Who,
 };
 
 use super::story::{HOUR, MINUTE, SECOND, Story};
-use super::world::{OBEDIENT, after, conversation};
+use super::world::{OBEDIENT, after, conversation, ended};
 
 const JUST: Duration = Duration::from_millis(1);
 
@@ -124,6 +124,26 @@ fn background_work_defers_the_release() {
     story.roster(&[]);
     assert_eq!(story.state(), SessionState::Working);
     story.turn_ends();
+    story.wait(30 * MINUTE - JUST);
+    assert_eq!(story.state(), SessionState::Resting);
+    story.wait(JUST);
+    assert_eq!(story.state(), SessionState::Releasing);
+}
+
+/// J 127: a turn that fails while a job runs says nothing of the job, and its end leaves nothing
+/// waiting: a full window later the session is released.
+#[test]
+fn a_failed_turn_beside_a_job_leaves_nothing_waiting() {
+    let mut story = Story::resting(OBEDIENT);
+    story.roster(&["build"]);
+    story.says(AgentStatus::TurnStarted);
+    story.says(ended(TurnOutcome::Failed {
+        error: "overloaded".to_owned(),
+    }));
+    assert_eq!(story.state(), SessionState::Waiting);
+    story.wait(HOUR);
+    story.roster(&[]);
+    assert_eq!(story.state(), SessionState::Resting);
     story.wait(30 * MINUTE - JUST);
     assert_eq!(story.state(), SessionState::Resting);
     story.wait(JUST);
