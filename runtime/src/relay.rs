@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `frame` | what shim and daemon say to each other over the relay socket |
 //! | `server`, `open` | the daemon's end of it: who may connect, and for which session |
-//! | `hub`, `host`, `queue`, `scratch` | what is known of each host, shared by its connection and its agent's link |
+//! | `hub`, `host`, `connection`, `queue`, `scratch` | what is known of each host, shared by its connection and its agent's link |
+//! | `tally` | how far a host's bytes have come, for when the daemon is gone |
 //! | `shim` | the other end: the process that the host sees |
 //!
 //! The shim moves bytes and understands none; what a line means, and whether the agent gets it
@@ -13,6 +14,7 @@
 //! two of them. Everything here but the shim lives on the arbiter of the core actors, so a line
 //! crosses no thread. The design is in `docs/design/relay.md`.
 
+mod connection;
 mod frame;
 mod guess;
 mod host;
@@ -22,6 +24,7 @@ mod queue;
 mod scratch;
 mod server;
 pub(crate) mod shim;
+mod tally;
 
 use std::path::{Path, PathBuf};
 

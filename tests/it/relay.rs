@@ -89,6 +89,23 @@ fn wait_written_down(daemon: &TestDaemon) {
     daemon.wait_event(&session(daemon), "it rests", 1, rests);
 }
 
+/// Nothing is missing, and nothing doubled; else the place is shown.
+fn assert_same(heard: &[u8], expected: &[u8]) {
+    let differs = heard.iter().zip(expected).position(|(a, b)| a != b);
+    let at = differs.unwrap_or(heard.len().min(expected.len()));
+    let around = |bytes: &[u8]| {
+        let range = at.saturating_sub(60).min(bytes.len())..(at + 60).min(bytes.len());
+        String::from_utf8_lossy(&bytes[range]).into_owned()
+    };
+    assert!(
+        heard == expected,
+        "at byte {at} of {}: heard {:?}, expected {:?}",
+        expected.len(),
+        around(heard),
+        around(expected)
+    );
+}
+
 /// Nothing of ours reaches a host.
 fn assert_clean(host: &Host) {
     let heard = String::from_utf8_lossy(&host.heard()).into_owned();
@@ -255,15 +272,39 @@ fn nothing_is_lost_or_doubled_when_the_daemon_is_killed() {
         daemon.restart();
     }
     host.wait_bytes(expected.len());
-    assert!(
-        host.heard() == expected.as_bytes(),
-        "something is missing or doubled"
-    );
+    assert_same(&host.heard(), expected.as_bytes());
     host.write(b"and on\n");
     host.wait_bytes(expected.len() + 7);
     host.close();
     host.wait_code(0);
     assert_eq!(host.heard().len(), expected.len() + 7);
+}
+
+/// D42: the same for an agent that is listened to, whose lines are the host's before a checkpoint
+/// knows of them.
+#[test]
+fn lines_that_mean_nothing_are_heard_once_when_the_daemon_is_killed() {
+    let mut daemon = daemon!("relay-kill-lines")
+        .limit("idle_after", "1h")
+        .start();
+    let line = |i: u32| {
+        format!("{{\"jsonrpc\":\"2.0\",\"method\":\"x/line\",\"params\":{{\"i\":{i}}}}}\n")
+    };
+    let count = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); \
+        echo '{\"jsonrpc\":\"2.0\",\"method\":\"x/line\",\"params\":{\"i\":'$i'}}'; done; exec cat";
+    let words = ["run", "--protocol", "acp", "--", "sh", "-c", count];
+    let mut host = Host::spawn(daemon.command(&words));
+    wait_written_down(&daemon);
+    let expected: String = (1..=30_000).map(line).collect();
+    for part in 1..=5 {
+        host.wait_bytes(expected.len() * part / 7);
+        daemon.kill9();
+        daemon.restart();
+    }
+    host.wait_bytes(expected.len());
+    assert_same(&host.heard(), expected.as_bytes());
+    host.close();
+    host.wait_code(0);
 }
 
 /// The other way: a host counts while the daemon is killed, and the agent gets every line once.
@@ -290,10 +331,7 @@ fn nothing_a_host_says_is_lost_or_doubled() {
     }
     let stdin = writer.join().expect("it only writes");
     host.wait_bytes(6 + expected.len());
-    assert!(
-        host.heard()[6..] == *expected.as_bytes(),
-        "something is missing or doubled"
-    );
+    assert_same(&host.heard()[6..], expected.as_bytes());
     drop(stdin);
     host.wait_code(0);
 }

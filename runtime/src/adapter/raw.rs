@@ -65,8 +65,10 @@ impl Observer for RawObserver {
     fn observe(&mut self, direction: Direction, line: &[u8]) -> Seen {
         let mut seen = Seen::default();
         match direction {
-            // Activity, and no turn.
-            Direction::In if self.listening => seen.facts.push(Fact::Output(String::new())),
+            // Activity, and no turn. What an unknown program says is its host's alone.
+            Direction::In | Direction::Out if self.listening => {
+                seen.facts.push(Fact::Output(String::new()));
+            }
             Direction::In => {
                 seen.status(AgentStatus::TurnStarted);
                 seen.status(AgentStatus::TurnEnded(TurnEnded {

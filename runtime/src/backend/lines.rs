@@ -4,6 +4,8 @@
 //! content, and bytes that are no UTF-8 are somebody else's business (D39). A line longer than
 //! [`LINE_BYTES_MAX`] is dropped whole, said once, and framing goes on at the next `\n` (D38).
 
+use memchr::memchr;
+
 /// 32 MiB: agents send images and tool results of many megabytes in one line.
 pub(super) const LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -41,7 +43,7 @@ impl Lines {
 
     /// Takes bytes and hands out the lines that end in them.
     pub(super) fn push(&mut self, mut bytes: &[u8], mut line: impl FnMut(Line<'_>)) {
-        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+        while let Some(end) = memchr(b'\n', bytes) {
             let (head, rest) = (&bytes[..end], &bytes[end + 1..]);
             self.end_line(head, &mut line);
             bytes = rest;

@@ -45,7 +45,7 @@ mod retire;
 
 pub(super) use adopt::Taken;
 use keep::Suspending;
-use pipes::{readable, try_read};
+use pipes::{readable, try_read, was_emptied};
 pub(super) use relayed::{Note, Parts, Relayed};
 
 /// 64 KiB: what a pipe holds, so one read can take all of it.
@@ -185,6 +185,21 @@ enum Next {
     Late,
 }
 
+impl Next {
+    /// It is about bytes on their way, and nothing else.
+    fn moves_bytes(&self) -> bool {
+        matches!(
+            self,
+            Self::Kept
+                | Self::Stdout
+                | Self::Stderr
+                | Self::Writable
+                | Self::Host
+                | Self::Told(Some(Told::Order(BackendOrder::OpenGate)))
+        )
+    }
+}
+
 impl Link {
     pub(super) fn new(
         ties: Ties,
@@ -249,7 +264,9 @@ impl Link {
         mut told: mpsc::Receiver<Told>,
     ) -> Option<Retiring> {
         loop {
-            match self.next(&mut told).await {
+            let next = self.next(&mut told).await;
+            let moves_bytes = next.moves_bytes();
+            match next {
                 Next::Keeper(Some(event)) => self.on_keeper(&event),
                 Next::Keeper(None) => self.on_keeper_lost(),
                 Next::Kept => {}
@@ -274,8 +291,10 @@ impl Link {
                 self.let_go().await;
                 return None;
             }
-            self.keep().await;
-            self.tell_host();
+            if !(moves_bytes && self.can_wait()) {
+                self.keep().await;
+                self.tell_host();
+            }
             self.tell();
             if !self.facts.connected() {
                 // The session's actor vanished, perhaps before the launch was written down: the
@@ -389,12 +408,20 @@ impl Link {
     fn read_stdout(&mut self) -> bool {
         let buffer = self.buffer.clone();
         let mut buffer = buffer.borrow_mut();
-        let moved = match (&mut self.relayed, &self.stdout) {
-            (Some(relayed), Some(stdout)) => relayed.move_on(stdout, &mut buffer),
+        let looked = match (&mut self.relayed, &self.stdout) {
+            (Some(relayed), Some(stdout)) => relayed.look_at(stdout, &mut buffer),
             (Some(_) | None, _) => None,
         };
-        if let Some(bytes) = moved {
-            self.hear(&buffer[..bytes]);
+        if let Some(bytes) = looked {
+            let looked_at = &mut buffer[..bytes];
+            self.hear(looked_at);
+            let means_nothing = self.means_nothing();
+            if let (Some(relayed), Some(stdout)) = (&mut self.relayed, &self.stdout) {
+                relayed.move_on(stdout, looked_at, means_nothing);
+                if bytes < READ_BYTES {
+                    was_emptied(stdout);
+                }
+            }
             return true;
         }
         match try_read(self.stdout.as_ref(), self.exited, &mut buffer) {
@@ -415,8 +442,13 @@ impl Link {
         false
     }
 
-    /// Cuts what the agent said into lines.
+    /// Cuts what the agent said into lines, if it is spoken to in lines.
     fn hear(&mut self, bytes: &[u8]) {
+        if let Some(relayed) = self.relayed.as_mut().filter(|it| it.is_stream()) {
+            relayed.judge_rest(false);
+            let seen = self.observer.observe(Direction::Out, bytes);
+            return self.take(seen, None);
+        }
         let mut lines = std::mem::take(&mut self.lines);
         lines.push(bytes, |line| self.on_line(&line));
         self.lines = lines;
@@ -498,6 +530,13 @@ impl Link {
         }
         if let Fact::Status(AgentStatus::Conversation(conversation)) = &fact {
             self.claim.follow(conversation);
+        }
+        if let Fact::Output(text) = &fact
+            && text.is_empty()
+            && self.seen.last().is_some_and(keep::is_output)
+        {
+            // Activity is told once, however many lines it had.
+            return;
         }
         let incarnation = self.incarnation;
         self.seen.push(match fact {

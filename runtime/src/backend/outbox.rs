@@ -67,6 +67,11 @@ impl Piece {
     pub(super) fn is_of_host(&self) -> bool {
         self.of_host.is_some()
     }
+
+    /// Of any other piece of a host's, what is written is the agent's.
+    pub(super) fn is_line_of_host(&self) -> bool {
+        self.of_host.is_some_and(|it| !it.by_parts)
+    }
 }
 
 /// Pieces in order.
@@ -138,15 +143,16 @@ impl Outbox {
         &mut self,
         stdin: &pipe::Sender,
         mut reached: impl FnMut(u64),
-        mut written: impl FnMut(&[u8], Option<MessageId>),
+        mut written: impl FnMut(Vec<u8>, Option<MessageId>),
     ) -> io::Result<()> {
         while let Some(piece) = self.pieces.front_mut() {
             if piece.written == piece.bytes.len() {
                 if let Some(of_host) = piece.of_host.filter(|_| piece.bytes.is_empty()) {
                     reached(of_host.upto);
                 }
-                written(&piece.bytes, piece.message);
-                self.pieces.pop_front();
+                if let Some(Piece { bytes, message, .. }) = self.pieces.pop_front() {
+                    written(bytes, message);
+                }
                 continue;
             }
             match stdin.try_write(&piece.bytes[piece.written..]) {

@@ -2,8 +2,9 @@
 //!
 //! Fed by `server.rs` and `shim.rs` with what they read. A frame is `kind, length (u32, little
 //! endian), payload`. Offsets count bytes of one direction since the session was opened, whatever
-//! processes served it. Invariant: a length is checked before anything is kept for it, and what
-//! does not decode ends the connection.
+//! processes served it. `Pass` and `Show` may come before the
+//! bytes they are on. Invariant: a length is checked before anything is kept for it, and what does
+//! not decode ends the connection.
 //!
 //! | to the daemon | meaning |
 //! |---|---|
@@ -16,13 +17,14 @@
 //!
 //! | to the shim | meaning |
 //! |---|---|
-//! | `Welcome` | which session, and how much of the host's bytes is dealt with |
+//! | `Welcome` | which session, and how much of the host's bytes is dealt with; a [tally](super::tally) comes with it |
 //! | `Refused` | why not |
 //! | `Out` | bytes of the agent's, to be kept until a verdict |
 //! | `Pass`, `Drop`, `Instead` | the verdict on all up to an offset: for the host, for nobody, replaced |
+//! | `Show` | all up to an offset is for the host, and to be kept until the verdict |
 //! | `Say` | bytes for the host that are not the agent's |
 //! | `Err` | bytes for the host's stderr |
-//! | `Ack` | the host's bytes up to here are dealt with |
+//! | `Ack` | the host's bytes up to here are dealt with, and need not be kept |
 //! | `End` | the agent has ended |
 
 use std::collections::BTreeMap;
@@ -34,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counts up when one side would misread the other. A shim lives as long as its host, so a daemon
 /// meets older ones.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Kind and length.
 const HEADER_BYTES: usize = 5;
@@ -141,6 +143,7 @@ pub(crate) enum ToShim<'a> {
     Pass { upto: u64 },
     Drop { upto: u64 },
     Instead { upto: u64, bytes: &'a [u8] },
+    Show { upto: u64 },
     Say(&'a [u8]),
     Err(&'a [u8]),
     Ack { offset: u64 },
@@ -163,8 +166,20 @@ const SAY: u8 = 71;
 const ERR: u8 = 72;
 const ACK: u8 = 73;
 const END: u8 = 74;
+const SHOW: u8 = 75;
 
 impl<'a> ToDaemon<'a> {
+    /// What stands before the bytes of an `In`.
+    pub(crate) const IN_HEAD_BYTES: usize = HEADER_BYTES + size_of::<u64>();
+
+    /// Appends the head of an `In` whose bytes take another way.
+    pub(crate) fn put_in_head(offset: u64, length: usize, into: &mut Vec<u8>) {
+        let length = u32::try_from(size_of::<u64>() + length).expect("a read is bounded");
+        into.push(IN);
+        into.extend_from_slice(&length.to_le_bytes());
+        into.extend_from_slice(&offset.to_le_bytes());
+    }
+
     /// Appends the frame.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         match self {
@@ -210,6 +225,11 @@ impl<'a> ToShim<'a> {
         into.extend_from_slice(&length.to_le_bytes());
     }
 
+    /// It is the head of an `Out` alone.
+    pub(crate) fn is_head(bytes: &[u8]) -> bool {
+        matches!(bytes, [OUT, length @ ..] if length.len() == HEADER_BYTES - 1)
+    }
+
     /// What came of an `Out` whose rest will never come: it is in no pipe any more.
     pub(crate) fn part_of_out(bytes: &'a [u8]) -> &'a [u8] {
         match bytes.split_first_chunk::<HEADER_BYTES>() {
@@ -227,6 +247,7 @@ impl<'a> ToShim<'a> {
             Self::Pass { upto } => put(into, PASS, &[&upto.to_le_bytes()]),
             Self::Drop { upto } => put(into, DROP, &[&upto.to_le_bytes()]),
             Self::Instead { upto, bytes } => put(into, INSTEAD, &[&upto.to_le_bytes(), bytes]),
+            Self::Show { upto } => put(into, SHOW, &[&upto.to_le_bytes()]),
             Self::Say(bytes) => put(into, SAY, &[bytes]),
             Self::Err(bytes) => put(into, ERR, &[bytes]),
             Self::Ack { offset } => put(into, ACK, &[&offset.to_le_bytes()]),
@@ -250,6 +271,9 @@ impl<'a> ToShim<'a> {
                 let (upto, bytes) = offset_of(payload)?;
                 Self::Instead { upto, bytes }
             }
+            SHOW => Self::Show {
+                upto: only_offset()?.0,
+            },
             SAY => Self::Say(payload),
             ERR => Self::Err(payload),
             ACK => Self::Ack {
@@ -326,6 +350,7 @@ mod tests {
                 upto: 2,
                 bytes: b"x",
             },
+            ToShim::Show { upto: 5 },
             ToShim::Say(b"s"),
             ToShim::Err(b""),
             ToShim::Ack { offset: 3 },

@@ -10,19 +10,16 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use drowse_messages::{HostEnd, SessionId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
-use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
+use super::connection::Connection;
 use super::frame::{Hello, ToShim, Welcome};
 use super::queue::{Piece, Queue};
-use super::scratch::{Scratch, move_on};
+use super::scratch::Scratch;
 use crate::adapter::{Pass, Relay};
 
 /// 64 signals wait for an agent that is being started: more are a host in a loop.
@@ -86,15 +83,6 @@ struct Inner {
     ended: bool,
 }
 
-struct Connection {
-    stream: Rc<UnixStream>,
-    /// What the socket did not take.
-    unsent: Vec<u8>,
-    /// The link waits for room.
-    wants_room: bool,
-    broken: bool,
-}
-
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host")
@@ -151,12 +139,6 @@ impl Host {
         let received = hello.received;
         let mut inner = self.inner.borrow_mut();
         inner.connections += 1;
-        inner.connection = Some(Connection {
-            stream,
-            unsent: Vec::new(),
-            wants_room: false,
-            broken: false,
-        });
         inner.told = false;
         // The shim may have been told more than the checkpoint knows.
         inner.queue.skip_to(hello.acked);
@@ -165,7 +147,7 @@ impl Host {
             from: inner.queue.base(),
             grace_ms,
         };
-        inner.send(&ToShim::Welcome(welcome));
+        inner.connection = Some(Connection::begin(stream, &welcome));
         if inner.linked {
             inner.back = Some(Back {
                 judged: hello.judged,
@@ -196,7 +178,7 @@ impl Host {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.inner.borrow().queue.has_room()
+        self.inner.borrow_mut().queue.has_room()
     }
 
     /// The host said this; false: something before it is missing.
@@ -240,13 +222,13 @@ impl Host {
             return false;
         };
         connection.flush();
-        !connection.unsent.is_empty()
+        connection.is_behind()
     }
 
     /// The link waits for room in the socket.
     pub(super) fn wants_room(&self) -> bool {
-        let mut inner = self.inner.borrow_mut();
-        let connection = inner.connection.as_mut();
+        let inner = self.inner.borrow();
+        let connection = inner.connection.as_ref();
         connection.is_some_and(|connection| connection.wants_room)
     }
 
@@ -331,7 +313,7 @@ impl Host {
 
     pub(crate) fn is_attached(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.connection.as_ref().is_some_and(|it| !it.broken) && !inner.ended
+        inner.connection.as_ref().is_some_and(|it| !it.is_broken()) && !inner.ended
     }
 
     pub(crate) fn take_back(&self) -> Option<Back> {
@@ -362,11 +344,13 @@ impl Host {
         self.for_connection.notify_one();
     }
 
-    /// The agent has all up to here. The shim is told first: should the daemon die now, it is the
-    /// only one who knows.
+    /// The agent has all up to here, which is noted first: should the daemon die now, nobody else
+    /// knows.
     pub(crate) fn reached(&self, upto: u64) {
         let mut inner = self.inner.borrow_mut();
-        inner.send(&ToShim::Ack { offset: upto });
+        if let Some(connection) = &mut inner.connection {
+            connection.reached(upto);
+        }
         let had_room = inner.queue.has_room();
         inner.queue.written(upto);
         if !had_room {
@@ -389,7 +373,7 @@ impl Host {
         let Some(connection) = &mut inner.connection else {
             return false;
         };
-        if connection.unsent.is_empty() && has_room(&connection.stream) {
+        if connection.has_room() {
             return true;
         }
         connection.wants_room = true;
@@ -397,38 +381,29 @@ impl Host {
         false
     }
 
-    /// Moves what is in the agent's pipe to the shim, with a copy for us; `None` when that cannot
-    /// be done now, or there is nothing.
-    pub(crate) fn move_on(&self, pipe: impl AsFd, buffer: &mut [u8]) -> Option<usize> {
-        let mut inner = self.inner.borrow_mut();
-        let connection = inner.connection.as_mut().filter(|it| !it.broken)?;
-        let scratch = self.scratch.as_ref()?;
-        if !connection.unsent.is_empty() {
+    /// Copies what is in the agent's pipe, which keeps it; `None` when it cannot be moved to the
+    /// shim now, or there is nothing.
+    pub(crate) fn look_at(&self, pipe: impl AsFd, buffer: &mut [u8]) -> Option<usize> {
+        let inner = self.inner.borrow();
+        let connection = inner.connection.as_ref()?;
+        if connection.is_broken() || connection.is_behind() {
             return None;
         }
-        let length = scratch.look_at(&pipe, buffer).ok().filter(|it| *it > 0)?;
-        ToShim::put_out_header(length, &mut connection.unsent);
-        connection.flush();
-        let mut moved = 0;
-        if connection.unsent.is_empty() && !connection.broken {
-            moved = move_on(&pipe, &*connection.stream, length);
+        let looked = self.scratch.as_ref()?.look_at(&pipe, buffer);
+        looked.ok().filter(|length| *length > 0)
+    }
+
+    /// Moves bytes that were looked at to the shim, and what is known of them already before them.
+    pub(crate) fn move_on(&self, pipe: impl AsFd, looked_at: &mut [u8], known: &[ToShim<'_>]) {
+        if let Some(connection) = &mut self.inner.borrow_mut().connection {
+            connection.move_on(pipe, looked_at, known);
         }
-        // What the socket did not take is taken out of the pipe as a reader would.
-        while moved < length {
-            let read = rustix::io::read(&pipe, &mut buffer[moved..length]).ok()?;
-            connection
-                .unsent
-                .extend_from_slice(&buffer[moved..moved + read]);
-            moved += read.max(1);
-        }
-        Some(length)
     }
 
     pub(crate) fn send(&self, frame: &ToShim<'_>) {
         let mut inner = self.inner.borrow_mut();
         inner.send(frame);
-        let is_behind = |it: &Connection| !it.unsent.is_empty();
-        if inner.connection.as_ref().is_some_and(is_behind) {
+        if inner.connection.as_ref().is_some_and(Connection::is_behind) {
             self.for_connection.notify_one();
         }
     }
@@ -437,8 +412,7 @@ impl Host {
 impl Inner {
     fn send(&mut self, frame: &ToShim<'_>) {
         if let Some(connection) = &mut self.connection {
-            frame.encode(&mut connection.unsent);
-            connection.flush();
+            connection.send(frame);
         }
     }
 
@@ -466,51 +440,6 @@ impl Inner {
         self.queue.rewind();
         self.filter = Some(filter);
     }
-}
-
-impl Connection {
-    /// Asks the kernel, not tokio, which may not have heard yet that there is room: what stays
-    /// here is lost with a daemon that dies.
-    fn flush(&mut self) {
-        let mut sent = 0;
-        while sent < self.unsent.len() && !self.broken {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&*self.stream, &self.unsent[sent..], flags) {
-                Ok(bytes) => sent += bytes,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    clear_writable(&self.stream);
-                    break;
-                }
-                // Its end is found by whoever reads it.
-                Err(_) => self.broken = true,
-            }
-        }
-        if self.broken {
-            self.unsent = Vec::new();
-        } else {
-            self.unsent.drain(..sent);
-        }
-    }
-}
-
-/// The kernel calls a socket writable while three quarters of its buffer are free, which is more
-/// than a read of the agent's output brings; so what was read is in the socket at once, and not
-/// lost with a daemon that dies.
-pub(super) fn has_room(stream: &UnixStream) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::OUT)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().contains(PollFlags::OUT)
-}
-
-/// Forgets that the socket was writable, so that the next wait is for the kernel's word.
-pub(super) fn clear_writable(stream: &UnixStream) {
-    let blocked = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
-    // It is told to have blocked, which is the purpose.
-    let _blocked = stream.try_io(Interest::WRITABLE, blocked);
 }
 
 /// A line without the end that a filter and an observer do not see.

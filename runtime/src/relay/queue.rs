@@ -5,14 +5,19 @@
 //! what they mean. Invariants: bytes leave in order, each once; what was taken and not written is
 //! handed out again after [`Queue::rewind`].
 
+use memchr::memchr;
+
 /// 32 MiB, as for an agent's own lines: a longer one is passed on in pieces, unobserved.
 pub(super) const LINE_BYTES_MAX: usize = 32 << 20;
 
 /// What may wait: one line that is looked at whole, and what comes with its end.
 pub(super) const QUEUE_BYTES_MAX: usize = LINE_BYTES_MAX + (1 << 20);
 
-/// A buffer that once held a long line is given back to the system above this.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
+/// 256 KiB, four reads, wait for an agent that could have them; more stays with the host.
+const READY_BYTES_MAX: usize = 256 * 1024;
+
+/// 512 KiB: a buffer that once held a longer line is given back to the system.
+const KEPT_BYTES_MAX: usize = 512 * 1024;
 
 /// A piece of what a host said.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,8 +70,11 @@ impl Queue {
         self.base + (self.bytes.len() - self.gone) as u64
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.bytes.len() - self.gone < QUEUE_BYTES_MAX
+    /// Whether more is wanted: a little, or whatever the end of a line takes.
+    pub(super) fn has_room(&mut self) -> bool {
+        let waiting = self.bytes.len() - self.gone;
+        waiting < READY_BYTES_MAX
+            || (waiting < QUEUE_BYTES_MAX && self.taken == 0 && !self.has_piece())
     }
 
     pub(super) fn close(&mut self) {
@@ -131,7 +139,7 @@ impl Queue {
         if !self.by_lines {
             return Some((rest.len(), false));
         }
-        let found = rest[self.searched..].iter().position(|&b| b == b'\n');
+        let found = memchr(b'\n', &rest[self.searched..]);
         match found {
             Some(at) => Some((self.searched + at + 1, !self.long)),
             None if self.long || rest.len() > LINE_BYTES_MAX => Some((rest.len(), false)),

@@ -5,7 +5,8 @@
 //! a bounded time; one that comes back proves itself; what a shim sends is read only while there
 //! is room for it.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,16 @@ use std::time::Duration;
 use drowse_actors::DaemonHandle;
 use drowse_actors::ports::{Store, StoreError};
 use drowse_messages::{HostChanged, Limit, Refusal, SessionId, millis};
-use tokio::net::{UnixListener, UnixStream};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixListener;
 use tokio::time::{Instant, timeout_at};
 
 use super::Hub;
+use super::connection::{Room, watch};
 use super::frame::{FrameError, Hello, OpenRelay, Refused, ToDaemon, ToShim, VERSION};
-use super::host::{Host, clear_writable, has_room};
+use super::host::Host;
 use super::open::open_session;
 use super::queue::QUEUE_BYTES_MAX;
 use crate::adapters::Adapters;
@@ -31,8 +36,11 @@ const HELLO_MAX: Duration = Duration::from_secs(10);
 /// 1,024 shims at a time: each is an agent of somebody's.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// 64 KiB: what a shim reads of its host at once.
-const READ_BYTES: usize = 64 * 1024;
+/// 128 KiB: twice what a shim reads of its host at once.
+const READ_BYTES: usize = 128 * 1024;
+
+/// 512 KiB: a buffer that once held a longer frame is given back to the system.
+const KEPT_BYTES_MAX: usize = 512 * 1024;
 
 /// 100 ms after the system had no descriptor for a connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -107,8 +115,13 @@ async fn accept(listener: UnixListener, desk: Desk) {
             continue;
         }
         let desk = desk.clone();
+        let shim = stream.into_std().and_then(Shim::new);
+        let Ok(shim) = shim.inspect_err(|error| tracing::warn!(%error, "failed to let a shim in"))
+        else {
+            continue;
+        };
         actix_rt::spawn(async move {
-            desk.serve(stream).await;
+            desk.serve(shim).await;
             drop(permit);
         });
     }
@@ -116,27 +129,49 @@ async fn accept(listener: UnixListener, desk: Desk) {
 
 /// A connection that is read frame by frame.
 struct Shim {
-    stream: Rc<UnixStream>,
+    /// Wakes the daemon when something comes, and not when something was taken.
+    incoming: AsyncFd<Rc<UnixStream>>,
     bytes: Vec<u8>,
     /// Of those, how many are dealt with.
     used: usize,
-    buffer: Vec<u8>,
 }
 
 impl Shim {
-    /// Reads what there is; false at the end.
-    fn read(&mut self) -> io::Result<bool> {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        Ok(Self {
+            incoming: watch(Rc::new(stream), Interest::READABLE)?,
+            bytes: Vec::new(),
+            used: 0,
+        })
+    }
+
+    fn stream(&self) -> &Rc<UnixStream> {
+        self.incoming.get_ref()
+    }
+
+    /// Waits until something comes, and reads it; false at the end.
+    async fn read(&mut self) -> io::Result<bool> {
         self.bytes.drain(..self.used);
         self.used = 0;
-        match self.stream.try_read(&mut self.buffer) {
-            Ok(0) => Ok(false),
-            Ok(length) => {
-                self.bytes.extend_from_slice(&self.buffer[..length]);
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(error) => Err(error),
+        if self.bytes.is_empty() {
+            self.bytes.shrink_to(KEPT_BYTES_MAX);
         }
+        self.bytes.reserve(READ_BYTES);
+        let mut ready = self.incoming.readable().await?;
+        let room = rustix::buffer::spare_capacity(&mut self.bytes);
+        let length = match rustix::io::read(ready.get_inner(), room) {
+            Ok(length) => length,
+            Err(Errno::AGAIN | Errno::INTR) => {
+                ready.clear_ready();
+                return Ok(true);
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        if length < READ_BYTES {
+            // That was all: the next wait is for what comes.
+            ready.clear_ready();
+        }
+        Ok(length > 0)
     }
 
     fn next(&mut self) -> Result<Option<ToDaemon<'_>>, FrameError> {
@@ -157,8 +192,7 @@ impl Shim {
             if let Some(frame) = self.next().ok()? {
                 return found(frame);
             }
-            timeout_at(until, self.stream.readable()).await.ok()?.ok()?;
-            if !self.read().ok()? {
+            if !timeout_at(until, self.read()).await.ok()?.ok()? {
                 return None;
             }
         }
@@ -169,12 +203,16 @@ impl Shim {
         frame.encode(&mut bytes);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            if self.stream.writable().await.is_err() {
-                return;
-            }
-            match self.stream.try_write(rest) {
+            match self.stream().as_ref().write(rest) {
                 Ok(length) => rest = &rest[length..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let Ok(room) = Room::of(self.stream()) else {
+                        return;
+                    };
+                    if room.wait().await.is_err() {
+                        return;
+                    }
+                }
                 Err(_) => return,
             }
         }
@@ -198,13 +236,7 @@ enum Introduced {
 }
 
 impl Desk {
-    async fn serve(self, stream: UnixStream) {
-        let mut shim = Shim {
-            stream: Rc::new(stream),
-            bytes: Vec::new(),
-            used: 0,
-            buffer: vec![0; READ_BYTES],
-        };
+    async fn serve(self, mut shim: Shim) {
         let Some(introduced) = introduce(&mut shim).await else {
             tracing::debug!("a shim did not say who it is");
             return;
@@ -243,7 +275,7 @@ impl Desk {
         let filter = adapter.and_then(|adapter| adapter.relay(None));
         let resumable = filter.is_some();
         let host = self.hub.get_or_make(session, hello.acked, resumable);
-        let connection = host.attach(shim.stream.clone(), &hello, back, self.grace_ms());
+        let connection = host.attach(shim.stream().clone(), &hello, back, self.grace_ms());
         let changed = HostChanged::Attached {
             pid: hello.pid,
             resumable,
@@ -291,6 +323,7 @@ impl Desk {
 
     /// Moves bytes until the connection ends.
     async fn relay(&self, shim: &mut Shim, host: &Host, connection: u64) {
+        let mut room = None;
         loop {
             if !self.take_frames(shim, host) || !host.is_current(connection) {
                 return;
@@ -299,30 +332,24 @@ impl Desk {
             if host.is_ended() && !is_behind {
                 return;
             }
-            let wants_room = host.wants_room();
-            if is_behind || wants_room {
-                clear_writable(&shim.stream);
-                // It may have got room just before.
-                if has_room(&shim.stream) {
-                    host.has_drained();
-                    if is_behind {
-                        continue;
-                    }
-                }
-            }
+            room = match room {
+                _ if !is_behind && !host.wants_room() => None,
+                None => match Room::of(shim.stream()) {
+                    Ok(room) => Some(room),
+                    Err(error) => return tracing::warn!(%error, "a shim is let go"),
+                },
+                room => room,
+            };
+            let has_room = async { room.as_ref().expect("checked").wait().await };
             tokio::select! {
-                ready = shim.stream.readable(), if host.has_room() => {
-                    match ready.and_then(|()| shim.read()) {
-                        Ok(true) => {}
-                        Ok(false) | Err(_) => return,
-                    }
-                }
-                ready = shim.stream.writable(), if is_behind || wants_room => {
-                    if ready.is_err() {
-                        return;
-                    }
-                    host.has_drained();
-                }
+                read = shim.read(), if host.has_room() => match read {
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => return,
+                },
+                waited = has_room, if room.is_some() => match waited {
+                    Ok(()) => host.has_drained(),
+                    Err(_) => return,
+                },
                 () = host.connection_wanted() => {}
             }
         }

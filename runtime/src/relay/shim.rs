@@ -7,6 +7,7 @@
 //! that is kept is bounded; no flag of the host's own descriptors is changed.
 
 mod connect;
+mod heard;
 mod stdio;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 pub(crate) use connect::{Connect, Refusal};
 use connect::{Link, Lost};
+use heard::Heard;
 use stdio::{Read, Sink, Source};
 
 use super::frame::{Hello, ToDaemon, ToShim, Welcome};
@@ -30,17 +32,17 @@ use super::queue::QUEUE_BYTES_MAX;
 /// 64 KiB are read at once: what a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
 
-/// 1 MiB may wait for a host that does not read before nothing more is taken from the daemon.
-const UNREAD_BYTES_MAX: usize = 1 << 20;
+/// 256 KiB may wait for a host that does not read before nothing more is taken from the daemon.
+const UNREAD_BYTES_MAX: usize = 256 * 1024;
 
 /// What a host may say that the daemon has not dealt with: above the longest line it waits for.
 const SAID_BYTES_MAX: usize = QUEUE_BYTES_MAX + (1 << 20);
 
-/// 256 KiB: a buffer that once held more is given back to the system.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
+/// 512 KiB: a buffer that once held more is given back to the system.
+const KEPT_BYTES_MAX: usize = 512 * 1024;
 
-/// 1 MiB may wait for the daemon's socket.
-const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// 256 KiB may wait for the daemon's socket; more stays with the host.
+const UNSENT_BYTES_MAX: usize = 256 * 1024;
 
 /// How much longer than agents do without a daemon a shim waits for one: it may still be starting.
 const MARGIN: Duration = Duration::from_secs(15);
@@ -137,9 +139,7 @@ pub(crate) struct Shim {
     /// Of that, what was given to the connection.
     sent: u64,
     eof_sent: bool,
-    /// What the agent said from `judged` on.
-    heard: Vec<u8>,
-    judged: u64,
+    heard: Heard,
     /// The last signal that ends a program.
     ended_by: Option<i32>,
     end: Option<HostEnd>,
@@ -175,8 +175,7 @@ impl Shim {
             acked: 0,
             sent: 0,
             eof_sent: false,
-            heard: Vec::new(),
-            judged: 0,
+            heard: Heard::default(),
             ended_by: None,
             end: None,
             buffer: vec![0; READ_BYTES],
@@ -240,7 +239,9 @@ impl Shim {
             }
             is_wanted.then_some(at)
         };
-        let takes_more = self.said.len() < SAID_BYTES_MAX && self.end.is_none();
+        let unsent = self.said.len() as u64 - (self.sent - self.acked);
+        let is_ahead = unsent >= UNSENT_BYTES_MAX as u64;
+        let takes_more = self.said.len() < SAID_BYTES_MAX && !is_ahead && self.end.is_none();
         let hears_more = self.stdout.len() + self.stderr.len() < UNREAD_BYTES_MAX;
         let signals = add(self.signals.as_fd(), PollFlags::POLLIN, true);
         let reads = takes_more && !self.stdin.has_ended();
@@ -313,8 +314,7 @@ impl Shim {
             let rest = front.get(at..).filter(|rest| !rest.is_empty());
             let rest = rest.unwrap_or_else(|| &back[at - front.len()..]);
             let bytes = &rest[..rest.len().min(READ_BYTES)];
-            let offset = self.sent;
-            link.send(&ToDaemon::In { offset, bytes });
+            link.send_in(self.sent, bytes);
             self.sent += bytes.len() as u64;
         }
         let all_sent = self.sent - self.acked == self.said.len() as u64;
@@ -340,17 +340,25 @@ impl Shim {
         }
         self.hear_frames();
         if let Some(link) = self.link.take() {
-            self.heard
-                .extend_from_slice(ToShim::part_of_out(link.rest()));
+            self.heard.lost(ToShim::part_of_out(link.rest()));
+            // What the agent has of the host's words, the daemon noted last of all.
+            let noted = link.noted();
+            self.acknowledge(noted.unwrap_or_default());
         }
     }
 
     /// Reads what the daemon says.
     fn hear(&mut self) {
-        let Some(link) = &mut self.link else { return };
-        let read = link.read();
-        let understood = self.hear_frames();
-        if read.is_err() || !understood {
+        let mut is_lost = false;
+        while let Some(link) = self.link.as_mut().filter(|_| !is_lost) {
+            is_lost = link.read().is_err();
+            is_lost |= !self.hear_frames();
+            // The bytes of an `Out` follow its head at once.
+            if !self.link.as_ref().is_some_and(Link::waits_for_bytes) {
+                break;
+            }
+        }
+        if is_lost {
             self.lose();
         }
         self.stdout.flush_if_free();
@@ -376,20 +384,12 @@ impl Shim {
 
     fn take(&mut self, frame: ToShim<'_>) {
         match frame {
-            ToShim::Out(bytes) => self.heard.extend_from_slice(bytes),
-            ToShim::Pass { upto } => {
-                let length = self.judge(upto);
-                self.stdout.push(&self.heard[..length]);
-                self.heard.drain(..length);
-            }
-            ToShim::Drop { upto } => {
-                let length = self.judge(upto);
-                self.heard.drain(..length);
-            }
+            ToShim::Out(bytes) => self.heard.comes(bytes, |it| self.stdout.push(it)),
+            ToShim::Show { upto } => self.heard.show(upto, |it| self.stdout.push(it)),
+            ToShim::Pass { upto } => self.heard.pass(upto, |it| self.stdout.push(it)),
+            ToShim::Drop { upto } => _ = self.heard.skip(upto),
             ToShim::Instead { upto, bytes } => {
-                let length = self.judge(upto);
-                self.heard.drain(..length);
-                if length > 0 {
+                if self.heard.skip(upto) {
                     self.stdout.push(bytes);
                 }
             }
@@ -401,19 +401,13 @@ impl Shim {
         }
     }
 
-    /// How many bytes a verdict is on; one that is repeated is on none.
-    fn judge(&mut self, upto: u64) -> usize {
-        let length = usize::try_from(upto.saturating_sub(self.judged)).unwrap_or(usize::MAX);
-        let length = length.min(self.heard.len());
-        self.judged += length as u64;
-        length
-    }
-
     fn acknowledge(&mut self, offset: u64) {
         let length = usize::try_from(offset.saturating_sub(self.acked)).unwrap_or(usize::MAX);
         let length = length.min(self.said.len());
         self.said.drain(..length);
-        self.said.shrink_to(KEPT_BYTES_MAX.max(self.said.len()));
+        if self.said.is_empty() {
+            self.said.shrink_to(KEPT_BYTES_MAX);
+        }
         self.acked += length as u64;
         self.sent = self.sent.max(self.acked);
     }
@@ -428,11 +422,11 @@ impl Shim {
                 pid: std::process::id().cast_signed(),
                 key: self.connect.key.clone(),
                 session: self.welcome.session,
-                received: self.judged + self.heard.len() as u64,
-                judged: self.judged,
+                received: self.heard.end(),
+                judged: self.heard.base(),
                 acked: self.acked,
             };
-            let why = match self.connect.go_on(hello, &self.heard, since) {
+            let why = match self.connect.go_on(hello, self.heard.kept(), since) {
                 Ok((link, welcome)) => {
                     self.link = Some(link);
                     self.acknowledge(welcome.from);

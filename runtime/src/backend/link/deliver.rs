@@ -10,6 +10,7 @@ use std::time::Duration;
 use drowse_actors::ports::StoreError;
 use drowse_messages::{Delivered, DeliveryResult, MessageId};
 use drowse_policy::BackendOrder;
+use memchr::memchr;
 
 use super::{Link, Relayed, Shared};
 use crate::adapter::Direction;
@@ -36,15 +37,21 @@ impl Link {
             }
         };
         let result = self.outbox.write(stdin, reached, |bytes, message| {
-            written.push((bytes.to_vec(), message));
+            written.push((bytes, message));
         });
         for (bytes, message) in written {
             if message.is_some() {
                 (self.in_flight, self.answered) = (message, None);
             }
-            for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let is_stream = self.relayed.as_ref().is_some_and(Relayed::is_stream);
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let end = memchr(b'\n', rest).filter(|_| !is_stream);
+                let end = end.map_or(rest.len(), |at| at + 1);
+                let (line, behind) = rest.split_at(end);
                 let seen = self.observer.observe(Direction::In, line.trim_ascii_end());
                 self.take(seen, None);
+                rest = behind;
             }
             if let Some(message) = message {
                 self.delivered(message, DeliveryResult::Written);

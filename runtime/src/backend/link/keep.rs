@@ -3,16 +3,17 @@
 //!
 //! Fed by `link.rs`. Invariant: the keeper has the checkpoint before anybody else hears of what
 //! changed it, so a daemon that dies at any moment has told nothing that the next one cannot know.
+//! What a shim keeps, the next daemon hears again: that alone is no change.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use drowse_messages::ActivityKind;
+use drowse_messages::{ActivityKind, HostChanged};
 use drowse_policy::Input;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Link;
+use super::{Link, Relayed};
 use crate::backend::checkpoint::{About, Checkpoint};
 use crate::backend::outbox::Piece;
 use crate::chain::chain;
@@ -35,21 +36,33 @@ pub(super) struct Suspending {
 }
 
 impl Link {
-    /// Leaves a checkpoint with the keeper if it differs from the last one. Output alone changes
-    /// nothing that the next daemon must know.
+    /// Leaves a checkpoint with the keeper if it differs from the last one.
     pub(super) async fn keep(&mut self) {
-        let is_output = |input: &Input| {
-            matches!(input, Input::Activity(activity)
-                if matches!(activity.kind, ActivityKind::Output(_)))
-        };
         if let Some(relayed) = &mut self.relayed {
             relayed.remember();
-        }
-        if !self.seen.is_empty() && self.seen.iter().all(is_output) {
+        } else if !self.seen.is_empty() && self.seen.iter().all(is_output) {
             return;
         }
         let checkpoint = self.checkpoint();
         self.leave_with_keeper(&checkpoint).await;
+    }
+
+    /// True when what this turn of the loop brought has to be known by nobody else before the host
+    /// hears of it.
+    pub(super) fn means_nothing(&self) -> bool {
+        let is_nothing =
+            |input: &Input| is_output(input) || matches!(input, Input::Host(HostChanged::Passed));
+        self.relayed.as_ref().is_some_and(Relayed::means_nothing)
+            && self.seen.iter().all(is_nothing)
+            && !self.outbox.has_ours()
+    }
+
+    /// True when it can wait for a checkpoint that it shares with what comes next. The first one
+    /// cannot: without it nobody could go on.
+    pub(super) fn can_wait(&self) -> bool {
+        self.kept.is_some()
+            && self.means_nothing()
+            && self.relayed.as_ref().is_some_and(Relayed::can_wait)
     }
 
     /// Has the keeper know that something is being written; false while it cannot be told.
@@ -73,7 +86,7 @@ impl Link {
 
     /// What the next daemon must know, without what it could hear itself.
     fn checkpoint(&self) -> Option<Checkpoint> {
-        let of_host = |piece: &&Piece| piece.is_of_host();
+        let of_host = |piece: &&Piece| piece.is_line_of_host();
         // What is the host's is with its shim, but for what the agent has a part of.
         let partly = self.outbox.pieces().find(of_host);
         let partly = partly.map_or(0, |piece| piece.measures().1);
@@ -171,4 +184,9 @@ impl Link {
             let _gone = done.send(());
         }
     }
+}
+
+/// Output alone changes nothing that the next daemon must know.
+pub(super) fn is_output(input: &Input) -> bool {
+    matches!(input, Input::Activity(activity) if matches!(activity.kind, ActivityKind::Output(_)))
 }

@@ -17,6 +17,13 @@ pub(super) async fn readable(pipe: Option<&pipe::Receiver>) {
     }
 }
 
+/// All that was in it is taken: the next wait is for what comes.
+pub(super) fn was_emptied(pipe: &pipe::Receiver) {
+    let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+    // It is told to have been found empty, which is the purpose.
+    let _empty = pipe.try_io(empty);
+}
+
 /// Reads what there is. The last words of an agent that has ended are asked of the kernel first:
 /// tokio may not have heard of them yet, and would say that there are none.
 pub(super) fn try_read(

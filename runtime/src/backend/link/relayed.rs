@@ -1,11 +1,12 @@
 //! A link whose agent belongs to a host: lines pass between the two, and the observer only listens.
 //!
 //! Fed by `link.rs` with what the agent says, and by the host's connection with what the host
-//! says. What the agent says is with the shim before anybody here looks at it, and what becomes of
-//! it follows once the checkpoint knows; a daemon that dies in between leaves the shim with bytes
-//! that the next one judges. What the host says stays with the shim until it is in the agent's
-//! pipe, which the shim is told in the same breath. Invariants: nothing of the host's is written while the gate is
-//! shut; bytes are forwarded as they came.
+//! says. What the agent says is in its pipe or with the shim, which keeps it until a checkpoint
+//! knows what became of it; so a daemon that dies leaves bytes that the next one hears as if for
+//! the first time. Lines that mean nothing to anybody here are for the host at once (`Show`), and
+//! many of them share a checkpoint; anything else waits for its own. What the host says stays with
+//! the shim until it is in the agent's pipe, which is noted in the same breath. Invariants: nothing
+//! of the host's is written while the gate is shut; bytes are forwarded as they came.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +27,10 @@ use crate::relay::{Host, ToShim, Verdict, without_end};
 
 /// 64 KiB of a host's lines are handed over in one go: what a pipe holds.
 const PUMP_BYTES: usize = 64 * 1024;
+
+/// 256 KiB of lines that mean nothing share a checkpoint: so much is kept by the shim, and heard
+/// again by a next daemon.
+const KEEP_EVERY_BYTES: u64 = 256 * 1024;
 
 /// 64 KiB of a filter's memory fit into a checkpoint beside everything else; a larger one is read
 /// from the disk, where its newest change may be missing after a crash.
@@ -67,6 +72,10 @@ pub(in crate::backend) struct Relayed {
     read: u64,
     line_at: u64,
     verdicts: Vec<(u64, Verdict)>,
+    /// Bytes before this are the host's already, whatever the shim keeps of them.
+    shown: u64,
+    /// The last verdict that the shim was told, or will be.
+    settled: u64,
     /// Up to where the host's bytes were dealt with when an earlier daemon was last heard of.
     known_from: u64,
     /// Of the next piece, what the agent has already.
@@ -142,6 +151,8 @@ impl Relayed {
             read,
             line_at: note.line_at,
             verdicts: note.verdicts,
+            shown: 0,
+            settled: note.line_at,
             known_from: note.host,
             partly: note.partly,
             input_closed: note.input_closed,
@@ -155,6 +166,11 @@ impl Relayed {
         self.host.clone()
     }
 
+    /// Nobody here knows what the agent speaks: its bytes are activity, and lines are none.
+    pub(super) fn is_stream(&self) -> bool {
+        self.filter.is_none()
+    }
+
     /// Whether the agent may be read: the host takes what it says, or nobody is to hear it.
     pub(super) fn hears(&self) -> bool {
         let is_alone = self.shut && (self.quiet || !self.host.is_attached());
@@ -166,14 +182,53 @@ impl Relayed {
         !self.shut && !self.host.is_attached()
     }
 
-    /// Moves what the agent said to the shim, with a copy to listen to.
-    pub(super) fn move_on(&mut self, pipe: &pipe::Receiver, buffer: &mut [u8]) -> Option<usize> {
+    /// Copies what the agent said, to listen to; [`Relayed::move_on`] follows.
+    pub(super) fn look_at(&mut self, pipe: &pipe::Receiver, buffer: &mut [u8]) -> Option<usize> {
         if self.quiet || !self.host.is_attached() {
             return None;
         }
-        let moved = self.host.move_on(pipe, buffer)?;
-        self.read += moved as u64;
-        Some(moved)
+        let length = self.host.look_at(pipe, buffer)?;
+        self.read += length as u64;
+        Some(length)
+    }
+
+    /// Moves that to the shim. `means_nothing`: of what is known now nobody else has to hear
+    /// before the host does.
+    pub(super) fn move_on(
+        &mut self,
+        pipe: &pipe::Receiver,
+        looked_at: &mut [u8],
+        means_nothing: bool,
+    ) {
+        let mut known = None;
+        if self.filter.is_none() {
+            // Nobody listens, so nobody has to hear it again.
+            let last = self
+                .verdicts
+                .pop_if(|(_, verdict)| *verdict == Verdict::Pass);
+            known = last.map(|(upto, _)| ToShim::Pass { upto });
+        } else if means_nothing
+            && let [(upto, Verdict::Pass)] = self.verdicts[..]
+            && upto > self.shown
+        {
+            self.shown = upto;
+            known = Some(ToShim::Show { upto });
+        }
+        self.host.move_on(pipe, looked_at, known.as_slice());
+    }
+
+    /// True while nothing has to be written down before the host hears of it, or soon.
+    pub(super) fn means_nothing(&self) -> bool {
+        let is_plain = |(_, verdict): &(u64, Verdict)| *verdict == Verdict::Pass;
+        !self.changed && self.verdicts.iter().all(is_plain)
+    }
+
+    /// All that has a verdict is with the host, and not too much of it is kept by the shim.
+    pub(super) fn can_wait(&self) -> bool {
+        let told = |(upto, _): &(u64, Verdict)| *upto <= self.shown;
+        let kept = self.verdicts.last();
+        let kept = kept.map_or(0, |(upto, _)| upto.saturating_sub(self.settled));
+        self.means_nothing() && self.verdicts.iter().all(told) && kept < KEEP_EVERY_BYTES
     }
 
     /// The agent said this, and it had to be read.
@@ -282,9 +337,10 @@ impl Relayed {
         }
     }
 
-    /// Whom to tell at once how much of what the host said is in the pipe.
+    /// Whom to tell at once how much of what the host said is in the pipe. What was said in lines
+    /// may mean something.
     pub(super) fn host_to_tell(&mut self) -> Rc<Host> {
-        self.changed = true;
+        self.changed |= self.filter.is_some();
         self.host.clone()
     }
 
@@ -323,6 +379,9 @@ impl Relayed {
     pub(super) fn tell(&mut self) {
         if self.is_waited_for() {
             return;
+        }
+        if let Some((upto, _)) = self.verdicts.last() {
+            self.settled = *upto;
         }
         for (upto, verdict) in self.verdicts.drain(..) {
             self.host.send(&match &verdict {
@@ -401,6 +460,7 @@ impl Link {
     async fn close_input(&mut self) {
         if let Some(relayed) = &mut self.relayed {
             relayed.input_closed = true;
+            relayed.changed = true;
         }
         self.close_stdin().await;
     }
@@ -464,6 +524,7 @@ impl Link {
         let Some(relayed) = &mut self.relayed else {
             return;
         };
+        relayed.changed = true;
         let exited = relayed.exited.take();
         let emptied = std::mem::take(&mut relayed.emptied);
         if let Some(status) = exited {

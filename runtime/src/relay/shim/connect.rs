@@ -2,7 +2,7 @@
 //!
 //! Fed by `shim.rs`. Nothing is decided here but how long to look.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -12,14 +12,21 @@ use drowse_client::Client;
 
 use super::super::frame::{Hello, OpenRelay, Refused, ToDaemon, ToShim, Welcome};
 use super::super::socket_beside;
+use super::super::tally::Tally;
 use crate::cli::{Failure, Globals, ensure_daemon};
 use crate::paths::Paths;
 
 /// 15 s for the daemon to answer the first frame: it may be writing a session down on a slow disk.
 const WELCOME_MAX: Duration = Duration::from_secs(15);
 
-/// 1 MiB is read of the socket at once.
-const READ_BYTES: usize = 1 << 20;
+/// 128 KiB are read of the socket at once: twice what the daemon moves.
+const READ_BYTES: usize = 128 * 1024;
+
+/// 4 KiB of it at first: a welcome is shorter.
+const FIRST_BYTES: usize = 4096;
+
+/// 512 KiB: a buffer that once held a longer frame is given back to the system.
+const KEPT_BYTES_MAX: usize = 512 * 1024;
 
 /// 2 s in which a daemon that went away is only looked for, because it is being replaced by itself
 /// or by whoever runs it; then one is started.
@@ -110,7 +117,7 @@ impl Connect {
             brought: 0,
             unsent: Vec::new(),
             sent: 0,
-            buffer: vec![0; READ_BYTES],
+            tally: None,
         };
         loop {
             match link.next() {
@@ -123,7 +130,7 @@ impl Connect {
                 Ok(Some(ToShim::Refused(refused))) => return Err(Refusal::Refused(refused)),
                 // A verdict may come first, on what was said before.
                 Ok(Some(_)) => {}
-                Ok(None) => match link.read_once() {
+                Ok(None) => match link.read_first() {
                     Ok(true) => {}
                     Ok(false) => return Err(lost(&"it hung up")),
                     Err(error) => return Err(lost(&error)),
@@ -145,7 +152,8 @@ pub(crate) struct Link {
     unsent: Vec<u8>,
     /// Of that, how much is sent.
     sent: usize,
-    buffer: Vec<u8>,
+    /// Where the daemon notes what the agent has.
+    tally: Option<Tally>,
 }
 
 impl Link {
@@ -154,13 +162,36 @@ impl Link {
     }
 
     fn read_once(&mut self) -> io::Result<bool> {
+        self.make_room();
+        let room = rustix::buffer::spare_capacity(&mut self.incoming);
+        self.brought = rustix::io::read(&self.stream, room)?;
+        Ok(self.brought > 0)
+    }
+
+    /// Of a welcome: a tally may come with it.
+    fn read_first(&mut self) -> io::Result<bool> {
+        self.make_room();
+        let mut buffer = [0; FIRST_BYTES];
+        let (length, tally) = Tally::receive_with(&self.stream, &mut buffer)?;
+        self.tally = tally.or(self.tally.take());
+        self.brought = length;
+        self.incoming.extend_from_slice(&buffer[..length]);
+        Ok(length > 0)
+    }
+
+    fn make_room(&mut self) {
         self.incoming.drain(..self.used);
         self.used = 0;
         self.brought = 0;
-        let length = self.stream.read(&mut self.buffer)?;
-        self.brought = length;
-        self.incoming.extend_from_slice(&self.buffer[..length]);
-        Ok(length > 0)
+        if self.incoming.is_empty() {
+            self.incoming.shrink_to(KEPT_BYTES_MAX);
+        }
+        self.incoming.reserve(READ_BYTES);
+    }
+
+    /// Up to where the agent has what the host said, as the daemon noted last.
+    pub(super) fn noted(&self) -> Option<u64> {
+        self.tally.as_ref()?.noted()
     }
 
     /// Reads what there is.
@@ -176,6 +207,11 @@ impl Link {
     /// The last read brought something.
     pub(super) fn has_read(&self) -> bool {
         self.brought > 0
+    }
+
+    /// The last read brought the head of a frame alone.
+    pub(super) fn waits_for_bytes(&self) -> bool {
+        self.brought > 0 && ToShim::is_head(self.rest())
     }
 
     /// What was read and is no whole frame.
@@ -203,6 +239,20 @@ impl Link {
         frame.encode(&mut self.unsent);
     }
 
+    /// Sends bytes of the host's; what the socket does not take now waits.
+    pub(super) fn send_in(&mut self, offset: u64, bytes: &[u8]) {
+        let (mut head, mut sent) = (Vec::with_capacity(ToDaemon::IN_HEAD_BYTES), 0);
+        ToDaemon::put_in_head(offset, bytes.len(), &mut head);
+        if self.unsent() == 0 {
+            let parts = [IoSlice::new(&head), IoSlice::new(bytes)];
+            // An error is found by the next read or flush.
+            sent = self.stream.write_vectored(&parts).unwrap_or(0);
+        }
+        let of_head = sent.min(head.len());
+        self.unsent.extend_from_slice(&head[of_head..]);
+        self.unsent.extend_from_slice(&bytes[sent - of_head..]);
+    }
+
     /// Sends what the socket takes.
     pub(super) fn flush(&mut self) -> Result<(), Lost> {
         while self.sent < self.unsent.len() {
@@ -213,6 +263,7 @@ impl Link {
             }
         }
         self.unsent.clear();
+        self.unsent.shrink_to(KEPT_BYTES_MAX);
         self.sent = 0;
         Ok(())
     }

@@ -17,8 +17,8 @@ use nix::sys::stat::{SFlag, fstat};
 /// 4 KiB fit into a pipe that has room at all.
 const PIPE_BYTES: usize = 4096;
 
-/// 256 KiB: a buffer that once held more is given back to the system.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
+/// 512 KiB: a buffer that once held more is given back to the system.
+const KEPT_BYTES_MAX: usize = 512 * 1024;
 
 fn is_kind(fd: BorrowedFd<'_>, kind: SFlag) -> bool {
     let kind_of = |mode| SFlag::from_bits_truncate(mode) & SFlag::S_IFMT;
@@ -144,8 +144,17 @@ impl Sink {
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        if self.is_empty() && (self.is_socket || self.own.is_some()) {
+            while !rest.is_empty() && !self.closed {
+                match self.write(rest) {
+                    Some(length) => rest = &rest[length..],
+                    None => break,
+                }
+            }
+        }
         if !self.closed {
-            self.unwritten.extend_from_slice(bytes);
+            self.unwritten.extend_from_slice(rest);
         }
     }
 
@@ -156,29 +165,37 @@ impl Sink {
         }
     }
 
+    /// Writes what fits now, and says how much that was.
+    fn write(&mut self, bytes: &[u8]) -> Option<usize> {
+        let written = if self.is_socket {
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            send(self.fd().as_raw_fd(), bytes, flags)
+        } else if self.own.is_some() {
+            nix::unistd::write(self.fd(), bytes)
+        } else {
+            nix::unistd::write(self.fd(), &bytes[..bytes.len().min(PIPE_BYTES)])
+        };
+        match written {
+            Ok(length) => Some(length),
+            Err(Errno::EAGAIN | Errno::EINTR) => None,
+            Err(_) => {
+                self.closed = true;
+                None
+            }
+        }
+    }
+
     /// Writes what fits, once poll(2) has said that there is room.
     pub(super) fn flush(&mut self) {
         let never_waits = self.is_socket || self.own.is_some();
         while !self.is_empty() {
-            let rest = &self.unwritten[self.done..];
-            let written = if self.is_socket {
-                send(
-                    self.fd().as_raw_fd(),
-                    rest,
-                    MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL,
-                )
-            } else if self.own.is_some() {
-                nix::unistd::write(self.fd(), rest)
-            } else {
-                nix::unistd::write(self.fd(), &rest[..rest.len().min(PIPE_BYTES)])
-            };
+            let unwritten = std::mem::take(&mut self.unwritten);
+            let written = self.write(&unwritten[self.done..]);
+            self.unwritten = unwritten;
             match written {
-                Ok(length) => self.done += length,
-                Err(Errno::EAGAIN | Errno::EINTR) => break,
-                Err(_) => {
-                    self.closed = true;
-                    self.done = self.unwritten.len();
-                }
+                Some(length) => self.done += length,
+                None if self.closed => self.done = self.unwritten.len(),
+                None => break,
             }
             if !never_waits {
                 // Whether more fits, poll(2) must say.
