@@ -5,7 +5,7 @@
 //! | `frame` | what shim and daemon say to each other over the relay socket |
 //! | `server`, `open` | the daemon's end of it: who may connect, and for which session |
 //! | `hub`, `host`, `connection`, `queue`, `scratch` | what is known of each host, shared by its connection and its agent's link |
-//! | `tally` | how far a host's bytes have come, for when the daemon is gone |
+//! | `tally` | how far a host's bytes have come, also when the daemon is gone |
 //! | `shim` | the other end: the process that the host sees |
 //!
 //! The shim moves bytes and understands none; what a line means, and whether the agent gets it

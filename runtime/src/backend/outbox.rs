@@ -10,6 +10,8 @@ use std::io;
 use drowse_messages::{DeliveryResult, MessageId};
 use tokio::net::unix::pipe;
 
+use crate::relay::Host;
+
 /// What is written in one go, and how much of it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -66,11 +68,6 @@ impl Piece {
 
     pub(super) fn is_of_host(&self) -> bool {
         self.of_host.is_some()
-    }
-
-    /// Of any other piece of a host's, what is written is the agent's.
-    pub(super) fn is_line_of_host(&self) -> bool {
-        self.of_host.is_some_and(|it| !it.by_parts)
     }
 }
 
@@ -137,33 +134,34 @@ impl Outbox {
         self.pieces.iter().any(|piece| piece.of_host.is_none())
     }
 
-    /// Writes what fits now, and hands out each piece that is in the pipe as a whole. Of a host's
-    /// bytes it says at once, before anything else is done, how far they have come.
+    /// Writes what fits now, and hands out each piece that is in the pipe as a whole. What is a
+    /// host's goes its own way.
     pub(super) fn write(
         &mut self,
         stdin: &pipe::Sender,
-        mut reached: impl FnMut(u64),
+        host: Option<&Host>,
         mut written: impl FnMut(Vec<u8>, Option<MessageId>),
     ) -> io::Result<()> {
         while let Some(piece) = self.pieces.front_mut() {
             if piece.written == piece.bytes.len() {
-                if let Some(of_host) = piece.of_host.filter(|_| piece.bytes.is_empty()) {
-                    reached(of_host.upto);
+                if let (Some(of_host), Some(host)) = (piece.of_host, host) {
+                    host.reached(of_host.upto);
                 }
                 if let Some(Piece { bytes, message, .. }) = self.pieces.pop_front() {
                     written(bytes, message);
                 }
                 continue;
             }
-            match stdin.try_write(&piece.bytes[piece.written..]) {
-                Ok(bytes) => {
-                    piece.written += bytes;
-                    let missing = piece.bytes.len() - piece.written;
-                    let of_host = piece.of_host;
-                    if let Some(upto) = of_host.and_then(|it| it.reached(missing)) {
-                        reached(upto);
-                    }
+            let rest = &piece.bytes[piece.written..];
+            let put = match (piece.of_host, host) {
+                (Some(of_host), Some(host)) => {
+                    let reached = |missing| of_host.reached(missing);
+                    host.put(stdin, rest, piece.written, reached)
                 }
+                (Some(_) | None, _) => stdin.try_write(rest),
+            };
+            match put {
+                Ok(bytes) => piece.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::frame::{ToShim, Welcome};
 use super::scratch::move_on;
-use super::tally::Tally;
+use super::tally::Stage;
 
 /// 1 MiB in the socket, or what the system allows: a shim that is about to read holds nobody up.
 const SOCKET_BYTES: usize = 1 << 20;
@@ -36,8 +36,8 @@ pub(super) struct Connection {
     /// There was room when the kernel was asked last, and nothing was sent since.
     has_room: bool,
     broken: bool,
-    /// Where it is noted what the agent has; `None`: the shim is told each time.
-    tally: Option<Tally>,
+    /// The way of the host's bytes to the agent; `None`: the shim is told each time.
+    stage: Option<Stage>,
     acked: u64,
 }
 
@@ -52,27 +52,28 @@ impl Connection {
             wants_room: false,
             has_room: false,
             broken: false,
-            tally: None,
+            stage: None,
             acked: welcome.from,
         };
         ToShim::Welcome(*welcome).encode(&mut connection.unsent);
-        match Tally::new() {
-            Ok(tally) => connection.share(tally, welcome.from),
-            Err(error) => {
-                tracing::warn!(%error, "no memory for a tally: shims are told of each line");
-            }
+        if let Err(error) = connection.share(welcome.from) {
+            tracing::warn!(%error, "a crash may have a host's last line said twice");
         }
         connection.flush();
         connection
     }
 
-    fn share(&mut self, tally: Tally, from: u64) {
-        if tally.note(from)
-            && let Ok(sent) = tally.send_with(&*self.stream, &self.unsent)
-        {
-            self.unsent.drain(..sent);
-            self.tally = Some(tally);
-        }
+    fn share(&mut self, from: u64) -> io::Result<()> {
+        let stage = Stage::new(from)?;
+        let sent = stage.share(&*self.stream, &self.unsent)?;
+        self.unsent.drain(..sent);
+        self.stage = Some(stage);
+        Ok(())
+    }
+
+    /// The way of the host's bytes to the agent.
+    pub(super) fn stage(&mut self) -> Option<&mut Stage> {
+        self.stage.as_mut()
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -95,10 +96,9 @@ impl Connection {
         self.flush();
     }
 
-    /// The agent has all up to here.
+    /// All up to here is dealt with.
     pub(super) fn reached(&mut self, upto: u64) {
-        let is_noted = self.tally.as_ref().is_some_and(|tally| tally.note(upto));
-        if !is_noted || upto.saturating_sub(self.acked) >= ACK_EVERY_BYTES {
+        if self.stage.is_none() || upto.saturating_sub(self.acked) >= ACK_EVERY_BYTES {
             self.acked = upto;
             self.send(&ToShim::Ack { offset: upto });
         }

@@ -90,8 +90,10 @@ pub(crate) struct Hello {
     pub(crate) received: u64,
     /// Of those, how many have a verdict. The others follow as `Back`.
     pub(crate) judged: u64,
-    /// Bytes of the host's that are dealt with, as far as the shim was told.
+    /// Bytes of the host's that are dealt with, as far as the shim knows.
     pub(crate) acked: u64,
+    /// Of the piece behind them the agent has so many.
+    pub(crate) partly: usize,
 }
 
 impl fmt::Debug for Hello {

@@ -9,11 +9,13 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use drowse_messages::{HostEnd, SessionId};
+use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
 use super::connection::Connection;
@@ -43,6 +45,8 @@ pub(crate) struct Back {
     pub(crate) judged: u64,
     /// Those behind it.
     pub(crate) bytes: Vec<u8>,
+    /// Of the host's next line the agent has so many bytes already.
+    pub(crate) partly: usize,
 }
 
 /// What the connection is to tell the session.
@@ -140,8 +144,15 @@ impl Host {
         let mut inner = self.inner.borrow_mut();
         inner.connections += 1;
         inner.told = false;
-        // The shim may have been told more than the checkpoint knows.
-        inner.queue.skip_to(hello.acked);
+        // The shim knows more than the checkpoint does.
+        let mut partly = hello.partly;
+        if inner.by_lines {
+            inner.queue.skip_to(hello.acked);
+        } else {
+            inner
+                .queue
+                .skip_to(hello.acked + std::mem::take(&mut partly) as u64);
+        }
         let welcome = Welcome {
             session: self.session,
             from: inner.queue.base(),
@@ -152,6 +163,7 @@ impl Host {
             inner.back = Some(Back {
                 judged: hello.judged,
                 bytes: back,
+                partly,
             });
         } else {
             // If there is anything, it is the beginning of a line whose agent is gone.
@@ -262,7 +274,7 @@ impl Host {
     pub(crate) fn shut_gate(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.gate = false;
-        inner.queue.rewind();
+        inner.take_back();
     }
 
     /// The last thing the host hears.
@@ -287,7 +299,7 @@ impl Host {
         let mut inner = self.inner.borrow_mut();
         inner.linked = true;
         inner.gate = false;
-        inner.queue.rewind();
+        inner.take_back();
         inner.signals.clear();
         inner.read
     }
@@ -297,6 +309,7 @@ impl Host {
         let mut inner = self.inner.borrow_mut();
         inner.linked = false;
         inner.gate = false;
+        // The stage stays as it is: the next daemon may go on with this process.
         inner.queue.rewind();
         inner.filter = filter;
         inner.read = read;
@@ -344,10 +357,41 @@ impl Host {
         self.for_connection.notify_one();
     }
 
-    /// The agent has all up to here, which is noted first: should the daemon die now, nobody else
-    /// knows.
+    /// Gives the agent what fits of a piece, in a way that is known whatever becomes of the daemon;
+    /// see [`Stage::put`](super::tally::Stage::put).
+    pub(crate) fn put(
+        &self,
+        agent: &pipe::Sender,
+        rest: &[u8],
+        done: usize,
+        reached: impl Fn(usize) -> Option<u64>,
+    ) -> io::Result<usize> {
+        let mut inner = self.inner.borrow_mut();
+        let stage = inner.connection.as_mut().and_then(Connection::stage);
+        let moved = match stage {
+            Some(stage) => stage.put(agent, rest, done, &reached)?,
+            None => agent.try_write(rest)?,
+        };
+        if let Some(upto) = reached(rest.len() - moved) {
+            self.deal_with(&mut inner, upto);
+        }
+        Ok(moved)
+    }
+
+    /// Nothing is left to give of what is before this.
     pub(crate) fn reached(&self, upto: u64) {
         let mut inner = self.inner.borrow_mut();
+        if upto <= inner.queue.base() {
+            return;
+        }
+        let stage = inner.connection.as_mut().and_then(Connection::stage);
+        if let Some(stage) = stage {
+            stage.settle(upto);
+        }
+        self.deal_with(&mut inner, upto);
+    }
+
+    fn deal_with(&self, inner: &mut Inner, upto: u64) {
         if let Some(connection) = &mut inner.connection {
             connection.reached(upto);
         }
@@ -416,6 +460,16 @@ impl Inner {
         }
     }
 
+    /// What the agent was not given whole waits for the next.
+    fn take_back(&mut self) {
+        self.queue.rewind();
+        let base = self.queue.base();
+        let stage = self.connection.as_mut().and_then(Connection::stage);
+        if let Some(stage) = stage {
+            stage.settle(base);
+        }
+    }
+
     /// Without an agent a filter still answers pings; nothing else is looked at.
     fn answer_idle_talk(&mut self) {
         let Some(mut filter) = self.filter.take() else {
@@ -437,7 +491,7 @@ impl Inner {
             self.send(&ToShim::Say(&answer));
             self.send(&ToShim::Ack { offset });
         }
-        self.queue.rewind();
+        self.take_back();
         self.filter = Some(filter);
     }
 }

@@ -306,6 +306,7 @@ impl Desk {
             received: 0,
             judged: 0,
             acked: 0,
+            partly: 0,
         })
     }
 

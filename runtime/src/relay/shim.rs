@@ -139,6 +139,8 @@ pub(crate) struct Shim {
     /// Of that, what was given to the connection.
     sent: u64,
     eof_sent: bool,
+    /// Of what is behind `acked` the agent has so much, as the last daemon left it.
+    partly: usize,
     heard: Heard,
     /// The last signal that ends a program.
     ended_by: Option<i32>,
@@ -175,6 +177,7 @@ impl Shim {
             acked: 0,
             sent: 0,
             eof_sent: false,
+            partly: 0,
             heard: Heard::default(),
             ended_by: None,
             end: None,
@@ -341,9 +344,11 @@ impl Shim {
         self.hear_frames();
         if let Some(link) = self.link.take() {
             self.heard.lost(ToShim::part_of_out(link.rest()));
-            // What the agent has of the host's words, the daemon noted last of all.
-            let noted = link.noted();
-            self.acknowledge(noted.unwrap_or_default());
+            // What the agent has of the host's words, the tally knows.
+            if let Some((acked, partly)) = link.tally() {
+                self.acknowledge(acked);
+                self.partly = partly;
+            }
         }
     }
 
@@ -425,6 +430,7 @@ impl Shim {
                 received: self.heard.end(),
                 judged: self.heard.base(),
                 acked: self.acked,
+                partly: self.partly,
             };
             let why = match self.connect.go_on(hello, self.heard.kept(), since) {
                 Ok((link, welcome)) => {
@@ -432,6 +438,7 @@ impl Shim {
                     self.acknowledge(welcome.from);
                     self.sent = self.acked;
                     self.eof_sent = false;
+                    self.partly = 0;
                     self.welcome = welcome;
                     // Verdicts may have come with the welcome.
                     self.hear_frames();

@@ -30,13 +30,9 @@ impl Link {
         }
         let Some(stdin) = &self.stdin else { return };
         let mut written = Vec::new();
-        let host = self.relayed.as_mut().map(Relayed::host_to_tell);
-        let reached = |upto| {
-            if let Some(host) = &host {
-                host.reached(upto);
-            }
-        };
-        let result = self.outbox.write(stdin, reached, |bytes, message| {
+        let host = self.relayed.as_mut().map(Relayed::host_to_give_to);
+        let host = host.as_deref();
+        let result = self.outbox.write(stdin, host, |bytes, message| {
             written.push((bytes, message));
         });
         for (bytes, message) in written {

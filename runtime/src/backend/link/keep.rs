@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use super::{Link, Relayed};
 use crate::backend::checkpoint::{About, Checkpoint};
-use crate::backend::outbox::Piece;
 use crate::chain::chain;
 use crate::process::control::{self, ToKeeper};
 
@@ -86,13 +85,10 @@ impl Link {
 
     /// What the next daemon must know, without what it could hear itself.
     fn checkpoint(&self) -> Option<Checkpoint> {
-        let of_host = |piece: &&Piece| piece.is_line_of_host();
-        // What is the host's is with its shim, but for what the agent has a part of.
-        let partly = self.outbox.pieces().find(of_host);
-        let partly = partly.map_or(0, |piece| piece.measures().1);
+        // What is the host's is with its shim.
         let ours = self.outbox.pieces().filter(|piece| !piece.is_of_host());
         let outbox: Vec<_> = ours.cloned().collect();
-        let relay = self.relayed.as_ref().map(|relayed| relayed.note(partly));
+        let relay = self.relayed.as_ref().map(|relayed| relayed.note());
         let (relay, memory) = relay.unzip();
         Some(Checkpoint {
             about: About {

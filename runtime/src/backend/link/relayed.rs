@@ -5,7 +5,7 @@
 //! knows what became of it; so a daemon that dies leaves bytes that the next one hears as if for
 //! the first time. Lines that mean nothing to anybody here are for the host at once (`Show`), and
 //! many of them share a checkpoint; anything else waits for its own. What the host says stays with
-//! the shim until it is in the agent's pipe, which is noted in the same breath. Invariants: nothing
+//! the shim until it is in the agent's pipe, which the kernel accounts for (`relay/tally.rs`). Invariants: nothing
 //! of the host's is written while the gate is shut; bytes are forwarded as they came.
 
 use std::rc::Rc;
@@ -45,8 +45,6 @@ pub(in crate::backend) struct Note {
     pub(in crate::backend) verdicts: Vec<(u64, Verdict)>,
     /// The host's bytes before this are in the agent's pipe.
     pub(in crate::backend) host: u64,
-    /// And so many behind it, of a piece that did not fit.
-    pub(in crate::backend) partly: usize,
     pub(in crate::backend) input_closed: bool,
     pub(in crate::backend) ready: bool,
     pub(in crate::backend) first: bool,
@@ -76,10 +74,10 @@ pub(in crate::backend) struct Relayed {
     shown: u64,
     /// The last verdict that the shim was told, or will be.
     settled: u64,
-    /// Up to where the host's bytes were dealt with when an earlier daemon was last heard of.
-    known_from: u64,
     /// Of the next piece, what the agent has already.
     partly: usize,
+    /// Its shim has not come back to this daemon yet.
+    awaits_shim: bool,
     input_closed: bool,
     /// The agent's end, which is told once the host is there to hear what came before it.
     exited: Option<Option<ExitStatus>>,
@@ -127,7 +125,9 @@ impl Relayed {
     /// Of one that an earlier daemon relayed, and whose host is linked already.
     pub(super) fn restored(parts: Parts, note: Note) -> Self {
         let read = note.line_at;
-        Self::with(parts, note, read)
+        let mut relayed = Self::with(parts, note, read);
+        relayed.awaits_shim = true;
+        relayed
     }
 
     fn with(parts: Parts, note: Note, read: u64) -> Self {
@@ -153,8 +153,8 @@ impl Relayed {
             verdicts: note.verdicts,
             shown: 0,
             settled: note.line_at,
-            known_from: note.host,
-            partly: note.partly,
+            partly: 0,
+            awaits_shim: false,
             input_closed: note.input_closed,
             exited: None,
             emptied: false,
@@ -337,9 +337,8 @@ impl Relayed {
         }
     }
 
-    /// Whom to tell at once how much of what the host said is in the pipe. What was said in lines
-    /// may mean something.
-    pub(super) fn host_to_tell(&mut self) -> Rc<Host> {
+    /// Through whom what the host said goes to the agent. What was said in lines may mean something.
+    pub(super) fn host_to_give_to(&mut self) -> Rc<Host> {
         self.changed |= self.filter.is_some();
         self.host.clone()
     }
@@ -360,13 +359,12 @@ impl Relayed {
     }
 
     /// What the next daemon must know, and the filter's memory if it is short enough.
-    pub(super) fn note(&self, partly: usize) -> (Note, Vec<u8>) {
+    pub(super) fn note(&self) -> (Note, Vec<u8>) {
         let memory = Some(&self.kept.memory).filter(|it| it.len() <= MEMORY_KEPT_BYTES);
         let note = Note {
             line_at: self.line_at,
             verdicts: self.verdicts.clone(),
             host: self.host.dealt_with(),
-            partly: self.partly.max(partly),
             input_closed: self.input_closed,
             ready: self.ready,
             first: self.first,
@@ -480,13 +478,13 @@ impl Link {
                 Some(filter) if piece.is_line => filter.from_host(without_end(&piece.bytes)),
                 Some(_) | None => Pass::AsIs,
             };
-            let (line, partly) = match pass {
-                Pass::AsIs => (piece.bytes, relayed.partly),
-                Pass::Instead(line) => (line, 0),
-                Pass::Swallowed => (Vec::new(), 0),
+            let line = match pass {
+                Pass::AsIs => piece.bytes,
+                Pass::Instead(line) => line,
+                Pass::Swallowed => Vec::new(),
                 Pass::Answered(answer) => {
                     host.send(&ToShim::Say(&answer));
-                    (Vec::new(), 0)
+                    Vec::new()
                 }
             };
             bytes += line.len();
@@ -494,8 +492,8 @@ impl Link {
                 upto: piece.upto,
                 by_parts: !piece.is_line,
             };
+            let partly = std::mem::take(&mut relayed.partly);
             self.outbox.push_of_host(line, partly, of_host);
-            relayed.partly = 0;
         }
         is_any
     }
@@ -507,9 +505,8 @@ impl Link {
         let Some(relayed) = &mut self.relayed else {
             return;
         };
-        if host.dealt_with() != relayed.known_from {
-            // More was written than the checkpoint knows, so not a part of what comes next.
-            relayed.partly = 0;
+        if std::mem::take(&mut relayed.awaits_shim) {
+            relayed.partly = back.partly;
         }
         let received = back.judged + back.bytes.len() as u64;
         let start = relayed.line_at.max(back.judged);

@@ -152,7 +152,7 @@ pub(crate) struct Link {
     unsent: Vec<u8>,
     /// Of that, how much is sent.
     sent: usize,
-    /// Where the daemon notes what the agent has.
+    /// What the agent has, for when the daemon is gone.
     tally: Option<Tally>,
 }
 
@@ -189,9 +189,9 @@ impl Link {
         self.incoming.reserve(READ_BYTES);
     }
 
-    /// Up to where the agent has what the host said, as the daemon noted last.
-    pub(super) fn noted(&self) -> Option<u64> {
-        self.tally.as_ref()?.noted()
+    /// See [`Tally::read`].
+    pub(super) fn tally(&self) -> Option<(u64, usize)> {
+        self.tally.as_ref()?.read()
     }
 
     /// Reads what there is.
