@@ -45,7 +45,7 @@ mod retire;
 
 pub(super) use adopt::Taken;
 use keep::Suspending;
-use pipes::{readable, try_read, was_emptied};
+use pipes::{is_empty, readable, try_read, was_emptied};
 pub(super) use relayed::{Note, Parts, Relayed};
 
 /// 64 KiB: what a pipe holds, so one read can take all of it.
@@ -418,7 +418,7 @@ impl Link {
             let means_nothing = self.means_nothing();
             if let (Some(relayed), Some(stdout)) = (&mut self.relayed, &self.stdout) {
                 relayed.move_on(stdout, looked_at, means_nothing);
-                if bytes < READ_BYTES {
+                if bytes < READ_BYTES && is_empty(stdout) {
                     was_emptied(stdout);
                 }
             }

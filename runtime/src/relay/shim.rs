@@ -310,8 +310,17 @@ impl Shim {
         let Some(link) = &mut self.link else { return };
         loop {
             let at = usize::try_from(self.sent - self.acked).unwrap_or(usize::MAX);
-            if at >= self.said.len() || link.unsent() >= UNSENT_BYTES_MAX {
+            if at >= self.said.len() {
                 break;
+            }
+            if link.unsent() >= UNSENT_BYTES_MAX {
+                // What is left after this, poll(2) says when to send; nobody says it of nothing.
+                if link.flush().is_err() {
+                    return self.lose();
+                }
+                if link.unsent() > 0 {
+                    break;
+                }
             }
             let (front, back) = self.said.as_slices();
             let rest = front.get(at..).filter(|rest| !rest.is_empty());

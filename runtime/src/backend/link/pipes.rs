@@ -17,6 +17,11 @@ pub(super) async fn readable(pipe: Option<&pipe::Receiver>) {
     }
 }
 
+/// Nothing is in it. A copy of what is may be shorter: an agent can make its pipe larger.
+pub(super) fn is_empty(pipe: &pipe::Receiver) -> bool {
+    rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes == 0)
+}
+
 /// All that was in it is taken: the next wait is for what comes.
 pub(super) fn was_emptied(pipe: &pipe::Receiver) {
     let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
