@@ -427,7 +427,16 @@ impl Pair {
             match effect {
                 Effect::Hold(until) => self.held = Some(until.as_millis() / 1000),
                 Effect::Lift => self.held = None,
-                _ => {}
+                Effect::Welcome { .. }
+                | Effect::Reject(..)
+                | Effect::Run(..)
+                | Effect::Deliver(..)
+                | Effect::Fail(..)
+                | Effect::DropLate(_)
+                | Effect::Ping(_)
+                | Effect::Warn(..)
+                | Effect::Close(..)
+                | Effect::Cut(_) => {}
             }
         }
         let mut got: Vec<Said> = fx.iter().filter_map(said).collect();
