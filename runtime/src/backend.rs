@@ -45,7 +45,7 @@ mod retired;
 mod strays;
 
 use claim::Claims;
-use link::{Parts, Relayed, Taken, Ties};
+use link::{Link, Parts, Relayed, Taken, Ties};
 
 /// 256 orders wait for one backend at most. Policy gives a handful for each turn.
 const ORDERS_MAX: usize = 256;
@@ -109,7 +109,8 @@ enum Told {
 #[derive(Debug)]
 struct Live {
     incarnation: Incarnation,
-    told: mpsc::Sender<Told>,
+    /// Boxed: a queue makes room for 32 at a time, and most sessions wait without any.
+    told: mpsc::Sender<Box<Told>>,
 }
 
 /// A backend that was taken over, until its session follows it.
@@ -162,7 +163,7 @@ impl LocalBackends {
     }
 
     /// A place among the live ones, for as long as the future that is returned with it runs.
-    fn enlist(&self, session: SessionId, incarnation: Incarnation) -> mpsc::Receiver<Told> {
+    fn enlist(&self, session: SessionId, incarnation: Incarnation) -> mpsc::Receiver<Box<Told>> {
         let (told, inbox) = mpsc::channel(ORDERS_MAX);
         let live = Live { incarnation, told };
         self.live.borrow_mut().insert(session, live);
@@ -268,6 +269,24 @@ impl LocalBackends {
     }
 }
 
+/// Starts a backend, once its conversation is nobody else's; `None` when that cannot be, which is told.
+async fn begin(shared: Rc<Shared>, launch: Launch, mut ties: Ties) -> Option<Box<Link>> {
+    let (error, retry) = match prepare(&shared, &launch) {
+        Ok(prepared) => match ties.claim.take(&launch, &prepared).await {
+            Ok(()) => return link::begin(&shared, launch, prepared, ties).await,
+            Err(error) => (error, true),
+        },
+        Err(error) => (error, false),
+    };
+    let failed = LaunchFailed {
+        incarnation: launch.incarnation,
+        error,
+        retry,
+    };
+    ties.facts.do_send(Facts(vec![failed.into()]));
+    None
+}
+
 impl Backends for LocalBackends {
     fn launch(&self, launch: Launch, facts: Recipient<Facts>) {
         let (session, incarnation) = (launch.session, launch.incarnation);
@@ -275,23 +294,12 @@ impl Backends for LocalBackends {
         let recipe = &launch.recipe;
         let redactor = self.redactor(recipe, session);
         let whose = (session, incarnation);
-        let mut ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
-        let shared = self.shared.clone();
-        self.run(session, incarnation, ties.facts.clone(), async move {
-            let (error, retry) = match prepare(&shared, &launch) {
-                Ok(prepared) => match ties.claim.take(&launch, &prepared).await {
-                    Ok(()) => return link::run(&shared, launch, prepared, ties, inbox).await,
-                    Err(error) => (error, true),
-                },
-                Err(error) => (error, false),
-            };
-            let failed = LaunchFailed {
-                incarnation,
-                error,
-                retry,
-            };
-            ties.facts.do_send(Facts(vec![failed.into()]));
-            None
+        let ties = self.ties(whose, recipe.protocol.clone(), redactor, facts);
+        let (shared, facts) = (self.shared.clone(), ties.facts.clone());
+        // In memory of its own, which is given back: a start is over soon, and a backend lives long.
+        let begun = Box::pin(begin(shared.clone(), launch, ties));
+        self.run(session, incarnation, facts, async move {
+            begun.await?.serve(&shared, inbox).await
         });
     }
 
@@ -307,7 +315,7 @@ impl Backends for LocalBackends {
         else {
             return;
         };
-        if let Err(error) = backend.told.try_send(Told::Order(order)) {
+        if let Err(error) = backend.told.try_send(Box::new(Told::Order(order))) {
             tracing::error!(%session, %incarnation, %error, "failed to pass an order on");
         }
     }
@@ -353,7 +361,7 @@ impl Backends for LocalBackends {
     fn suspend(&self) -> LocalPending<()> {
         let told = |live: &Live| {
             let (done, let_go) = oneshot::channel();
-            live.told.try_send(Told::Suspend(done)).ok()?;
+            live.told.try_send(Box::new(Told::Suspend(done))).ok()?;
             Some(let_go)
         };
         let all: Vec<_> = self.live.borrow().values().filter_map(told).collect();

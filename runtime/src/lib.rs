@@ -42,6 +42,7 @@ pub mod http;
 mod key;
 mod kit;
 mod lock;
+mod memory;
 pub mod paths;
 pub mod process;
 mod redact;

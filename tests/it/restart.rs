@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use drowse::exit::Exit;
 use drowse_tests::{CEILING, ProcIdentity, daemon, wait_until};
 use nix::sys::signal::Signal;
 use rustix::fs::{FlockOperation, flock};
@@ -36,7 +37,8 @@ fn a_stray_keeper_is_collected_after_a_restart() {
 }
 
 /// Behaviour 87: told to end while it leaves its sessions to the next daemon, it ends what it let go
-/// of as well. Those keepers waited for a daemon until `orphan_grace` was over.
+/// of as well. Those keepers waited for a daemon until `orphan_grace` was over, and whoever had asked
+/// for the restart waited for the next daemon for 90 s.
 #[test]
 fn told_to_end_during_a_restart_no_keeper_waits() {
     let mut daemon = daemon!("torn").limit("idle_after", "1h").start();
@@ -56,8 +58,8 @@ fn told_to_end_during_a_restart_no_keeper_waits() {
     });
     assert_eq!(daemon.terminate().code(), Some(0));
     let left = [&resting, &stuck].map(|id| daemon.processes(id));
-    verb.kill().unwrap();
-    verb.wait().unwrap();
+    let ended = wait_until("the end of the verb", CEILING, || verb.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(i32::from(Exit::NoDaemon.code())));
     assert_eq!(left, [[], []]);
 }
 

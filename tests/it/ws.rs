@@ -11,10 +11,14 @@ use drowse_tests::daemon::TestDaemon;
 use drowse_tests::proxy::{Cut, Mode, Proxy};
 use drowse_tests::{daemon, wait_until};
 
-/// 90 cuts, from the first byte of a prompt to a while after its answer.
-const CUTS: u64 = 90;
-/// 1 ms between two of them: a turn of the fake agent takes some tens.
+/// 200 cuts, from the first byte of a prompt to a while after its answer: no moment and kind twice.
+const CUTS: u64 = 200;
+/// 60 moments of a prompt: a turn of the fake agent takes some tens of steps.
+const CUT_MOMENTS: u64 = 60;
+/// 1 ms between two of them.
 const CUT_STEP: Duration = Duration::from_millis(1);
+/// 5 ms without a byte before a break: long enough for each side to have something on its way.
+const CUT_FREEZE: Duration = Duration::from_millis(5);
 
 /// Two heartbeats of 15 s, and some spare time.
 const HEARTBEATS: Duration = Duration::from_secs(40);
@@ -56,6 +60,24 @@ async fn answer(connection: &Connection, text: &str, key: &str, unknown: &mut u6
     }
 }
 
+/// Breaks the connection in the way and at the moment of this number, counted from now.
+async fn break_at(proxy: &Proxy, cut: u64) {
+    let small = |number: u64| u32::try_from(number).expect("small");
+    tokio::time::sleep(CUT_STEP * small(cut % CUT_MOMENTS)).await;
+    // Each round of moments begins with another kind.
+    match (cut + cut / CUT_MOMENTS) % 4 {
+        0 => proxy.cut(Cut::Both),
+        1 => proxy.cut(Cut::ToClient),
+        2 => proxy.cut(Cut::ToDaemon),
+        _ => {
+            proxy.mode(Mode::Freeze);
+            tokio::time::sleep(CUT_FREEZE).await;
+            proxy.cut(Cut::Both);
+            proxy.mode(Mode::Pass);
+        }
+    }
+}
+
 /// D33, rows 99, 109, 113: cut at any moment of a prompt, each answer arrives once, each message is
 /// one turn, an outcome that is not known is said to be so, and events come in order without a hole.
 #[test]
@@ -70,13 +92,7 @@ fn a_client_cut_at_any_moment_loses_nothing() {
         for cut in 0..CUTS {
             let (text, key) = (format!("FAKE:say {cut}"), format!("key {cut}"));
             let asked = answer(&connection, &text, &key, &mut unknown);
-            let broken = async {
-                tokio::time::sleep(CUT_STEP * u32::try_from(cut % 60).expect("small")).await;
-                proxy.cut(
-                    [Cut::Both, Cut::ToClient, Cut::ToDaemon]
-                        [usize::try_from(cut % 3).expect("small")],
-                );
-            };
+            let broken = break_at(&proxy, cut);
             let (prompted, ()) = tokio::join!(asked, broken);
             assert_eq!(prompted.state, MessageState::Answered);
             assert!(

@@ -9,6 +9,8 @@
 //! has a deadline, but for calls that are to have none.
 
 mod calls;
+#[cfg(test)]
+mod model;
 mod speech;
 mod takeover;
 #[cfg(test)]

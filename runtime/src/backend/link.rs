@@ -67,15 +67,14 @@ pub(super) struct Ties {
     pub(super) ending: Rc<Cell<bool>>,
 }
 
-/// Runs one backend from its launch to its dismissal, or until only what is kept is left of it:
-/// then its keeper is returned, which stays above that.
-pub(super) async fn run(
+/// Starts one backend; its link is to be served until what is left of it may go. `None` when it could
+/// not be started, which is told.
+pub(super) async fn begin(
     shared: &Shared,
     launch: Launch,
     prepared: Prepared,
     ties: Ties,
-    told: mpsc::Receiver<Told>,
-) -> Option<Retiring> {
+) -> Option<Box<Link>> {
     let incarnation = launch.incarnation;
     match start(shared, &launch, &prepared).await {
         Ok(Started {
@@ -108,7 +107,7 @@ pub(super) async fn run(
             link.cgroup = cgroup;
             link.relayed = relayed;
             link.open();
-            return link.serve(shared, told).await;
+            return Some(link);
         }
         Err(error) => {
             let failed = LaunchFailed {
@@ -206,7 +205,7 @@ impl Link {
         keeper: KeeperLink,
         stdio: AgentStdio,
         observer: Box<dyn Observer>,
-    ) -> Self {
+    ) -> Box<Self> {
         let Ties {
             session,
             incarnation,
@@ -217,7 +216,8 @@ impl Link {
             buffer,
             ending,
         } = ties;
-        Self {
+        // Boxed, since each future that it is handed to would have room for one of its own.
+        Box::new(Self {
             session,
             incarnation,
             protocol,
@@ -245,7 +245,7 @@ impl Link {
             suspending: None,
             buffer,
             ending,
-        }
+        })
     }
 
     fn open(&mut self) {
@@ -258,10 +258,12 @@ impl Link {
         self.tell();
     }
 
+    /// Serves it to its dismissal, or until only what is kept is left of it: then its keeper is
+    /// returned, which stays above that.
     pub(super) async fn serve(
-        mut self,
+        mut self: Box<Self>,
         shared: &Shared,
-        mut told: mpsc::Receiver<Told>,
+        mut told: mpsc::Receiver<Box<Told>>,
     ) -> Option<Retiring> {
         loop {
             let next = self.next(&mut told).await;
@@ -276,7 +278,7 @@ impl Link {
                 Next::Delivery((message, text)) => self.on_delivery(shared, message, text),
                 Next::Told(Some(Told::Order(BackendOrder::Dismiss))) => break,
                 Next::Told(Some(Told::Order(BackendOrder::Retire { until }))) => {
-                    return self.retire(until).await;
+                    return Box::pin(self.retire(until)).await;
                 }
                 Next::Told(Some(Told::Order(order))) => self.on_order(shared, order),
                 Next::Told(Some(Told::Suspend(done))) => self.suspend(done),
@@ -288,7 +290,7 @@ impl Link {
             }
             self.serve_host().await;
             if self.can_let_go() {
-                self.let_go().await;
+                Box::pin(self.let_go()).await;
                 return None;
             }
             if !(moves_bytes && self.can_wait()) {
@@ -302,11 +304,12 @@ impl Link {
                 break;
             }
         }
-        self.leave(shared).await;
+        // Boxed, as what a backend does once at its end.
+        Box::pin(self.leave(shared)).await;
         None
     }
 
-    async fn next(&mut self, told: &mut mpsc::Receiver<Told>) -> Next {
+    async fn next(&mut self, told: &mut mpsc::Receiver<Box<Told>>) -> Next {
         let Self {
             keeper,
             stdin,
@@ -334,7 +337,7 @@ impl Link {
             done = async { delivery.as_mut().expect("checked").await }, if delivery.is_some() => {
                 Next::Delivery(done)
             }
-            said = told.recv() => Next::Told(said),
+            said = told.recv() => Next::Told(said.map(|told| *told)),
             () = async { host.as_ref().expect("checked").wanted().await }, if host.is_some() => {
                 Next::Host
             }

@@ -136,14 +136,6 @@ impl Scope {
         }
     }
 
-    /// True when there is nothing to be read below the keeper, dead or alive, or no keeper.
-    fn has_no_child(&self) -> bool {
-        match &self.top {
-            Top::Keeper(keeper) => table::children_of(*keeper).is_ok_and(|all| all.is_empty()),
-            Top::Marked(_) | Top::Lost(_) | Top::Missing => true,
-        }
-    }
-
     /// One visit of everything in the tree but what is kept.
     fn visit(&self, on_found: &mut dyn FnMut(&Process, &Stat)) -> io::Result<Visit> {
         self.visit_all(&mut |process, stat| {

@@ -25,6 +25,7 @@ use super::signal::Signaller;
 use super::spawn::SESSION_VARIABLE;
 use super::sweep::Mark;
 use super::table;
+use crate::memory;
 
 /// 4 threads: one stuck process (5 s) must not make the other sessions wait.
 pub const THREADS: usize = 4;
@@ -100,7 +101,15 @@ impl ReaperPool {
         let (queue, orders) = bounded(queue_max);
         for number in 0..threads {
             let orders: Receiver<Queued> = orders.clone();
-            let work = move || orders.iter().for_each(|queued| carry_out(queued.order));
+            let work = move || {
+                for queued in &orders {
+                    let ends_a_session = matches!(queued.order, Order::Collect(..));
+                    carry_out(queued.order);
+                    if ends_a_session && orders.is_empty() {
+                        memory::give_back();
+                    }
+                }
+            };
             let _detached = thread::Builder::new()
                 .name(format!("reaper-{number}"))
                 .spawn(work)?;

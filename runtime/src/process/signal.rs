@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use drowse_messages::ProcIdentity;
 use rustix::io::Errno;
@@ -46,35 +47,31 @@ pub enum SignalError {
     },
 }
 
-/// Sends signals on behalf of this process, and knows whom it must not hit.
+/// Sends signals on behalf of this process, and knows whom it must not hit: itself, what it
+/// descends from, and the leader of its group.
 #[derive(Debug)]
 pub struct Signaller {
-    protected: Vec<i32>,
+    own: i32,
+    group: i32,
 }
 
 impl Signaller {
-    /// Notes this process, its ancestors and its group's leader as they are now. Cheap; made
-    /// anew for each step, because ancestors end and their numbers are given to others.
+    /// On behalf of this process as it is now.
     #[must_use]
     pub fn new() -> Self {
-        let own = rustix::process::getpid().as_raw_nonzero().get();
-        // 0 when the leader of the group is outside of our pid namespace, as `docker exec` does it.
-        let mut protected = vec![own, nix::unistd::getpgrp().as_raw()];
-        let mut pid = own;
-        for _ in 0..ANCESTORS_MAX {
-            let Ok(stat) = stat_of(pid) else {
-                break;
-            };
-            pid = stat.parent;
-            protected.push(pid);
+        Self {
+            own: own_pid(),
+            // 0 when the leader is outside of our pid namespace, as `docker exec` does it.
+            group: nix::unistd::getpgrp().as_raw(),
         }
-        Self { protected }
     }
 
     /// True for a process that this one never signals.
     #[must_use]
     pub fn protects(&self, pid: i32) -> bool {
-        self.protected.contains(&pid)
+        // Who once was an ancestor may have ended, and its number may be anybody's.
+        let is_above = || known_ancestors().contains(&pid) && ancestors().contains(&pid);
+        pid == self.own || pid == self.group || is_above()
     }
 
     /// Signals a process that is being looked at; `stat` was read through `process`.
@@ -124,6 +121,25 @@ impl Default for Signaller {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Everybody who ever was an ancestor of this process. Read once: an ancestor that ends leaves us
+/// to one that we had already, so that nobody is ever added.
+fn known_ancestors() -> &'static [i32] {
+    static KNOWN: OnceLock<Vec<i32>> = OnceLock::new();
+    KNOWN.get_or_init(ancestors)
+}
+
+/// The ancestors of this process as they are now.
+fn ancestors() -> Vec<i32> {
+    let parent_of = |&pid: &i32| stat_of(pid).ok().map(|stat| stat.parent);
+    std::iter::successors(parent_of(&own_pid()), parent_of)
+        .take(ANCESTORS_MAX)
+        .collect()
 }
 
 /// Opens the process with this identity, if it still is that process.

@@ -38,6 +38,9 @@ const TASKS_CHUNK_BYTES: usize = 1024;
 /// A smaps rollup is about 700 bytes; the second line with `Pss:` comes within the first 200.
 const ROLLUP_BYTES_MAX: usize = 2048;
 
+/// Three loads, two counts and a number: 30 bytes on most machines, and 85 at most.
+const LOADAVG_BYTES_MAX: usize = 128;
+
 /// One line of `/proc/PID/stat`, the fields Drowse needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -219,6 +222,24 @@ pub fn identify(pid: i32) -> io::Result<ProcIdentity> {
     Ok(stat_of(pid)?.identity)
 }
 
+/// The number that the newest process or thread of this pid namespace was given, as the kernel says
+/// it beside the load: while it stays the same, nobody starts anything.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn newest_number() -> io::Result<i32> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open("/proc/loadavg", flags, Mode::empty())?;
+    let mut buffer = [0; LOADAVG_BYTES_MAX];
+    let length = read_start(file.as_fd(), &mut buffer)?;
+    let last = buffer[..length]
+        .trim_ascii_end()
+        .rsplit(|&byte| byte == b' ')
+        .next();
+    last.and_then(parse_number)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a line of loads"))
+}
+
 /// This boot of this machine, in a form that no other boot has.
 ///
 /// # Errors
@@ -316,6 +337,50 @@ pub fn children_of(keeper: ProcIdentity) -> io::Result<Vec<i32>> {
     let mut children = Vec::new();
     process.children(stat.threads, &mut children)?;
     Ok(children)
+}
+
+/// Whether a keeper has children, looked at again and again through one open file.
+#[derive(Debug)]
+pub(super) struct Children {
+    keeper: ProcIdentity,
+    process: Process,
+    list: OwnedFd,
+}
+
+impl Children {
+    /// Of this keeper, which has a single thread.
+    ///
+    /// # Errors
+    /// [`is_gone`] when it is not what it was.
+    pub(super) fn of(keeper: ProcIdentity) -> io::Result<Self> {
+        let process = Process::open(keeper.pid())?;
+        let list = process.open_file(&format!("task/{}/children", keeper.pid()))?;
+        let this = Self {
+            keeper,
+            process,
+            list,
+        };
+        match this.have_parent() {
+            true => Ok(this),
+            false => Err(Errno::SRCH.into()),
+        }
+    }
+
+    /// True when there is no entry, neither of a living child nor of a dead one.
+    ///
+    /// # Errors
+    /// The keeper has been collected.
+    pub(super) fn are_none(&self) -> io::Result<bool> {
+        Ok(rustix::io::pread(&self.list, &mut [0], 0)? == 0)
+    }
+
+    /// True while the keeper lives, with one thread: what has ended leaves its children to others.
+    pub(super) fn have_parent(&self) -> bool {
+        let is_same = |stat: Stat| stat.identity == self.keeper && stat.threads == 1;
+        self.process
+            .stat()
+            .is_ok_and(|stat| stat.is_alive() && is_same(stat))
+    }
 }
 
 /// Lists the living processes below `keeper`, not the keeper itself, parents before children.
@@ -527,6 +592,16 @@ mod tests {
         assert!(process.pss_bytes().expect("ours") > 0);
         assert!(stat.is_alive());
         assert_eq!(boot_id().expect("proc is mounted").len(), 36);
+    }
+
+    /// What a listing without a freeze relies on.
+    #[test]
+    fn whoever_is_started_has_the_newest_number() {
+        let before = newest_number().expect("proc is mounted");
+        let mut child = std::process::Command::new("true").spawn().expect("true");
+        let after = newest_number().expect("proc is mounted");
+        assert_ne!(before, after);
+        child.wait().expect("ours to wait for");
     }
 
     #[test]

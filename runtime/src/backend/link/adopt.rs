@@ -65,7 +65,7 @@ impl Taken {
     }
 
     /// Goes on with it.
-    pub(in crate::backend) fn follow(self, ties: Ties) -> Link {
+    pub(in crate::backend) fn follow(self, ties: Ties) -> Box<Link> {
         let Self {
             keeper,
             stdio,

@@ -359,13 +359,76 @@ fn bad_frames_close_the_socket() {
     for (first, claimed, payload, code) in [
         (0x82, 2, &b"{}"[..], 1003),
         (0x81, 1 << 30, b"{", 1009),
+        (0x81, u64::MAX, b"{", 1009),
+        // Kinds of frames there are not.
         (0x83, 2, b"{}", 1002),
-        (0x89, 200, &[0; 200], 1002),
+        (0x8b, 0, b"", 1002),
+        // Control frames are short and whole.
+        (0x89, 126, &[0; 126], 1002),
+        (0x8a, 200, &[0; 200], 1002),
+        (0x09, 0, b"", 1002),
+        // A continuation of nothing.
+        (0x80, 2, b"{}", 1002),
+        (0x00, 2, b"{}", 1002),
+        // Reserved bits.
+        (0xc1, 2, b"{}", 1002),
+        (0xa1, 2, b"{}", 1002),
+        (0x91, 2, b"{}", 1002),
     ] {
         let mut ws = Ws::on(&endpoint);
         ws.hello(json!({"role": "drive", "keep": false}));
         ws.frame(first, claimed, payload);
-        assert_eq!(ws.next(), Frame::Close(code), "{first:x}");
+        assert_eq!(ws.next(), Frame::Close(code), "{first:x} {claimed}");
+    }
+}
+
+/// A client masks what it sends; text is UTF-8.
+#[test]
+fn unmasked_frames_and_bad_text_close_the_socket() {
+    let endpoint = with_session();
+    for (bytes, codes) in [
+        (&b"\x81\x02{}"[..], [1002, 1002]),
+        (b"\x81\x82\0\0\0\0\xff\xfe", [1007, 1002]),
+        (b"\x01\x81\0\0\0\0a\x81\x81\0\0\0\0b", [1002, 1002]),
+    ] {
+        let mut ws = Ws::on(&endpoint);
+        ws.hello(json!({"role": "drive", "keep": false}));
+        ws.0.write(bytes);
+        let closed = ws.next();
+        assert!(
+            codes.map(Frame::Close).contains(&closed),
+            "{bytes:x?}: {closed:?}"
+        );
+    }
+}
+
+/// Fragments without end are as long as one message may be, together; bytes that drip are a message
+/// in the end, and ten thousand pings are answered by pongs.
+#[test]
+fn fragments_have_a_bound_and_drops_make_a_message() {
+    let endpoint = with_session();
+    let mut ws = Ws::on(&endpoint);
+    ws.hello(json!({"keep": false}));
+    let mebibyte = vec![b'a'; 1 << 20];
+    ws.frame(0x01, 1 << 20, &mebibyte);
+    for _ in 0..13 {
+        ws.frame(0x00, 1 << 20, &mebibyte);
+    }
+    assert_eq!(ws.next(), Frame::Close(1009));
+    let mut ws = Ws::on(&endpoint);
+    ws.hello(json!({}));
+    let text = br#"{"jsonrpc":"2.0","id":9,"method":"ping"}"#;
+    let length = u8::try_from(text.len()).unwrap();
+    ws.0.write(&[0x81]);
+    ws.0.write(&[0x80 | length]);
+    [0; 4]
+        .iter()
+        .chain(text)
+        .for_each(|byte| ws.0.write(&[*byte]));
+    assert!(ws.answer(9)["error"].is_null());
+    for _ in 0..100 {
+        (0..100).for_each(|_| ws.frame(0x89, 0, b""));
+        (0..100).for_each(|_| assert_eq!(ws.next(), Frame::Pong));
     }
 }
 

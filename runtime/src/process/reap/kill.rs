@@ -3,8 +3,11 @@
 //! Fed by reap.rs. Invariant: nobody is left stopped or frozen who is not killed, except such as
 //! may not be killed and stopped themselves.
 //!
-//! A tree is frozen before it is killed, because processes that are killed one by one answer by
-//! starting others; and processes are stopped at the moment they are seen, because one that forks
+//! A cgroup ends as a whole whatever its processes do, and is frozen only when that is needed to
+//! name them all: when somebody started a process while they were looked at.
+//!
+//! Any other tree is frozen before it is killed, because processes that are killed one by one answer
+//! by starting others; and processes are stopped at the moment they are seen, because one that forks
 //! its successor and exits lives for less time than a whole walk takes.
 //!
 //! From the walk that stops a process to its SIGKILL a pidfd is held, for 256 processes of a
@@ -25,12 +28,12 @@ use drowse_messages::{ProcIdentity, ProcReport, Survivor};
 use rustix::process::Signal;
 
 use super::{
-    HELD_MAX, KILL_MAX, Outcome, REPORT_PROCESSES_MAX, SCAN_TERMINATE, Scope, look, open_pidfd,
-    wait_for_end,
+    HELD_MAX, KILL_MAX, Outcome, REPORT_PROCESSES_MAX, SCAN_TERMINATE, Scope, Top, look,
+    open_pidfd, wait_for_end,
 };
-use crate::process::cgroup::Cgroup;
+use crate::process::cgroup::{Cgroup, Frozen};
 use crate::process::signal::SignalError;
-use crate::process::table::{self, Process, Stat};
+use crate::process::table::{self, Children, Process, Stat};
 
 /// 1 s of trying to stop everything; then it is killed as it is, and looked for again.
 const FREEZE_MAX: Duration = Duration::from_secs(1);
@@ -76,13 +79,44 @@ pub(super) fn kill(scope: &Scope) -> io::Result<Outcome> {
 /// Who is left, once their keeper had a moment to collect who is not: each entry of a dead process
 /// costs a look of its own.
 fn look_again(scope: &Scope) -> io::Result<Vec<Stat>> {
-    for _ in 0..COLLECT_LOOKS {
-        if scope.has_no_child() {
-            break;
-        }
-        thread::yield_now();
+    if let Top::Keeper(keeper) = scope.top
+        && is_soon_childless(keeper)
+        && scope.in_own_cgroup()?.is_empty()
+    {
+        // No entry anywhere is as good as any walk.
+        return Ok(Vec::new());
     }
     look(scope)
+}
+
+/// True once this keeper, which runs, has collected all its children; false when it has some
+/// after a moment.
+fn is_soon_childless(keeper: ProcIdentity) -> bool {
+    let Ok(children) = Children::of(keeper) else {
+        return false;
+    };
+    for _ in 0..COLLECT_LOOKS {
+        match children.are_none() {
+            Ok(true) => return children.have_parent(),
+            Ok(false) => thread::yield_now(),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// That nobody on this machine starts a process: who is listed meanwhile is all there is.
+struct Quiet(Option<i32>);
+
+impl Quiet {
+    fn begin() -> Self {
+        Self(table::newest_number().ok())
+    }
+
+    /// True if it is so since it began.
+    fn lasts(&self) -> bool {
+        self.0.is_some() && self.0 == table::newest_number().ok()
+    }
 }
 
 /// One kill step under way.
@@ -111,31 +145,57 @@ impl<'a> Killing<'a> {
         }
     }
 
-    /// Freezes the cgroup, notes who is in it, kills it, and waits for its end. Not done, and
-    /// false, when something in it is to live, or nobody is in it.
+    /// Notes who is in the cgroup, kills it whole, and waits for its end. Not done, and false, when
+    /// something in it is to live, or nobody is in it.
     fn kill_whole(&mut self, cgroup: &Cgroup) -> io::Result<bool> {
-        if !self.scope.kept.is_empty() || self.scope.in_own_cgroup()?.is_empty() {
+        let quiet = Quiet::begin();
+        let first = match self.scope.kept.is_empty() {
+            true => self.scope.in_own_cgroup()?,
+            false => Vec::new(),
+        };
+        let Some(newest) = first.iter().copied().max() else {
             cgroup.thaw()?;
             return Ok(false);
-        }
-        let frozen = cgroup.freeze()?;
-        // Most are looked at while they freeze, which takes as long.
+        };
         self.scan += 1;
-        let mut inside = HashMap::new();
-        self.look_into(cgroup, &mut inside)?;
-        let _all = frozen.wait(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
-        self.look_into(cgroup, &mut inside)?;
+        let mut inside = HashMap::with_capacity(first.len());
+        self.look_at(first, &mut inside);
+        let newest_end = open_pidfd(newest);
+        self.look_at(cgroup.processes()?, &mut inside);
+        // It was in the cgroup before and after the descriptor was opened.
+        let newest_end = newest_end.filter(|_| inside.contains_key(&newest));
+        // Freezing takes as long as half of all this, and only somebody who starts another one
+        // makes it worth that.
+        let frozen = match quiet.lasts() {
+            true => None,
+            false => Some(self.freeze_whole(cgroup, &mut inside)?),
+        };
         cgroup.kill()?;
-        drop(frozen);
         self.note_killed(inside.into_values());
         let until = self.deadline.min(Instant::now() + CGROUP_END_MAX);
+        // Asleep until most have ended: whoever looks at the events meanwhile takes a core from
+        // those that end.
+        let _most = newest_end.map(|pidfd| wait_for_end(&pidfd, until));
         let _empty = cgroup.wait_until_empty(until)?;
+        // SIGKILL ends the frozen, too.
+        drop(frozen);
         Ok(true)
     }
 
-    /// Notes who is in the cgroup; those that `inside` has already are not looked at again.
-    fn look_into(&mut self, cgroup: &Cgroup, inside: &mut HashMap<i32, Stat>) -> io::Result<()> {
-        let pids = cgroup.processes()?;
+    /// Freezes the cgroup and notes who came to be in it meanwhile.
+    fn freeze_whole<'c>(
+        &mut self,
+        cgroup: &'c Cgroup,
+        inside: &mut HashMap<i32, Stat>,
+    ) -> io::Result<Frozen<'c>> {
+        let frozen = cgroup.freeze()?;
+        let _all = frozen.wait(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
+        self.look_at(cgroup.processes()?, inside);
+        Ok(frozen)
+    }
+
+    /// Notes these, who are in the cgroup; those that `inside` has already are not looked at again.
+    fn look_at(&mut self, pids: Vec<i32>, inside: &mut HashMap<i32, Stat>) {
         for &pid in &pids {
             if !inside.contains_key(&pid)
                 && let Ok(stat) = table::stat_of(pid)
@@ -147,7 +207,6 @@ impl<'a> Killing<'a> {
         // Whoever has left meanwhile was not killed with it.
         let pids: HashSet<i32> = pids.into_iter().collect();
         inside.retain(|pid, _| pids.contains(pid));
-        Ok(())
     }
 
     fn note_killed(&mut self, inside: impl Iterator<Item = Stat>) {
