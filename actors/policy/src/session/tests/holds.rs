@@ -330,7 +330,7 @@ fn a_turn_end_leaves_other_work_alone() {
 fn a_foreign_turn_end_settles_nothing() {
     let foreign = || {
         AgentStatus::TurnEnded(drowse_messages::TurnEnded {
-            outcome: drowse_messages::TurnOutcome::Completed,
+            outcome: TurnOutcome::Completed,
             text: "a task ended".to_owned(),
             answers: false,
         })
