@@ -252,6 +252,10 @@ impl Host {
         self.for_link.notify_one();
     }
 
+    pub(super) fn is_linked(&self) -> bool {
+        self.inner.borrow().linked
+    }
+
     pub(super) fn is_ended(&self) -> bool {
         self.inner.borrow().ended
     }

@@ -158,6 +158,9 @@ impl Queue {
         let bytes = bytes.min(self.bytes.len() - self.gone);
         self.base += bytes as u64;
         self.gone += bytes;
+        if bytes > self.taken {
+            self.searched = 0;
+        }
         self.taken = self.taken.saturating_sub(bytes);
         if self.gone == self.bytes.len() {
             self.bytes.clear();
@@ -184,6 +187,10 @@ impl Queue {
             self.long = false;
         }
         self.taken = 0;
+        if self.is_empty() {
+            // An agent begins or ends: until the next there is nothing to keep room for.
+            (self.bytes, self.gone) = (Vec::new(), 0);
+        }
     }
 }
 

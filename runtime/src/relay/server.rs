@@ -39,8 +39,8 @@ const CONNECTIONS_MAX: usize = 1024;
 /// 128 KiB: twice what a shim reads of its host at once.
 const READ_BYTES: usize = 128 * 1024;
 
-/// 512 KiB: a buffer that once held a longer frame is given back to the system.
-const KEPT_BYTES_MAX: usize = 512 * 1024;
+/// 256 KiB: what two reads may leave behind; beside an agent it is nothing.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// 100 ms after the system had no descriptor for a connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -134,6 +134,8 @@ struct Shim {
     bytes: Vec<u8>,
     /// Of those, how many are dealt with.
     used: usize,
+    /// A buffer that is larger is given back to the system: every one while there is no agent.
+    kept_max: usize,
 }
 
 impl Shim {
@@ -142,6 +144,7 @@ impl Shim {
             incoming: watch(Rc::new(stream), Interest::READABLE)?,
             bytes: Vec::new(),
             used: 0,
+            kept_max: 0,
         })
     }
 
@@ -154,10 +157,10 @@ impl Shim {
         self.bytes.drain(..self.used);
         self.used = 0;
         if self.bytes.is_empty() {
-            self.bytes.shrink_to(KEPT_BYTES_MAX);
+            self.bytes.shrink_to(self.kept_max);
         }
-        self.bytes.reserve(READ_BYTES);
         let mut ready = self.incoming.readable().await?;
+        self.bytes.reserve(READ_BYTES);
         let room = rustix::buffer::spare_capacity(&mut self.bytes);
         let length = match rustix::io::read(ready.get_inner(), room) {
             Ok(length) => length,
@@ -329,6 +332,7 @@ impl Desk {
             if !self.take_frames(shim, host) || !host.is_current(connection) {
                 return;
             }
+            shim.kept_max = if host.is_linked() { KEPT_BYTES_MAX } else { 0 };
             let is_behind = host.flush();
             if host.is_ended() && !is_behind {
                 return;
