@@ -38,9 +38,6 @@ const TASKS_CHUNK_BYTES: usize = 1024;
 /// A smaps rollup is about 700 bytes; the second line with `Pss:` comes within the first 200.
 const ROLLUP_BYTES_MAX: usize = 2048;
 
-/// Three loads, two counts and a number: 30 bytes on most machines, and 85 at most.
-const LOADAVG_BYTES_MAX: usize = 128;
-
 /// One line of `/proc/PID/stat`, the fields Drowse needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -220,24 +217,6 @@ pub fn stat_of(pid: i32) -> io::Result<Stat> {
 /// As [`Process::open`] and [`Process::stat`].
 pub fn identify(pid: i32) -> io::Result<ProcIdentity> {
     Ok(stat_of(pid)?.identity)
-}
-
-/// The number that the newest process or thread of this pid namespace was given, as the kernel says
-/// it beside the load: while it stays the same, nobody starts anything.
-///
-/// # Errors
-/// `/proc` is not mounted.
-pub fn newest_number() -> io::Result<i32> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open("/proc/loadavg", flags, Mode::empty())?;
-    let mut buffer = [0; LOADAVG_BYTES_MAX];
-    let length = read_start(file.as_fd(), &mut buffer)?;
-    let last = buffer[..length]
-        .trim_ascii_end()
-        .rsplit(|&byte| byte == b' ')
-        .next();
-    last.and_then(parse_number)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a line of loads"))
 }
 
 /// This boot of this machine, in a form that no other boot has.
@@ -592,16 +571,6 @@ mod tests {
         assert!(process.pss_bytes().expect("ours") > 0);
         assert!(stat.is_alive());
         assert_eq!(boot_id().expect("proc is mounted").len(), 36);
-    }
-
-    /// What a listing without a freeze relies on.
-    #[test]
-    fn whoever_is_started_has_the_newest_number() {
-        let before = newest_number().expect("proc is mounted");
-        let mut child = std::process::Command::new("true").spawn().expect("true");
-        let after = newest_number().expect("proc is mounted");
-        assert_ne!(before, after);
-        child.wait().expect("ours to wait for");
     }
 
     #[test]

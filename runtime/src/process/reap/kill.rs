@@ -3,8 +3,8 @@
 //! Fed by reap.rs. Invariant: nobody is left stopped or frozen who is not killed, except such as
 //! may not be killed and stopped themselves.
 //!
-//! A cgroup ends as a whole whatever its processes do, and is frozen only when that is needed to
-//! name them all: when somebody started a process while they were looked at.
+//! A cgroup ends as a whole whatever its processes do. It is frozen first all the same, so that the
+//! report names everybody.
 //!
 //! Any other tree is frozen before it is killed, because processes that are killed one by one answer
 //! by starting others; and processes are stopped at the moment they are seen, because one that forks
@@ -31,7 +31,7 @@ use super::{
     HELD_MAX, KILL_MAX, Outcome, REPORT_PROCESSES_MAX, SCAN_TERMINATE, Scope, Top, look,
     open_pidfd, wait_for_end,
 };
-use crate::process::cgroup::{Cgroup, Frozen};
+use crate::process::cgroup::Cgroup;
 use crate::process::signal::SignalError;
 use crate::process::table::{self, Children, Process, Stat};
 
@@ -105,20 +105,6 @@ fn is_soon_childless(keeper: ProcIdentity) -> bool {
     false
 }
 
-/// That nobody on this machine starts a process: who is listed meanwhile is all there is.
-struct Quiet(Option<i32>);
-
-impl Quiet {
-    fn begin() -> Self {
-        Self(table::newest_number().ok())
-    }
-
-    /// True if it is so since it began.
-    fn lasts(&self) -> bool {
-        self.0.is_some() && self.0 == table::newest_number().ok()
-    }
-}
-
 /// One kill step under way.
 struct Killing<'a> {
     scope: &'a Scope,
@@ -148,7 +134,6 @@ impl<'a> Killing<'a> {
     /// Notes who is in the cgroup, kills it whole, and waits for its end. Not done, and false, when
     /// something in it is to live, or nobody is in it.
     fn kill_whole(&mut self, cgroup: &Cgroup) -> io::Result<bool> {
-        let quiet = Quiet::begin();
         let first = match self.scope.kept.is_empty() {
             true => self.scope.in_own_cgroup()?,
             false => Vec::new(),
@@ -159,17 +144,14 @@ impl<'a> Killing<'a> {
         };
         self.scan += 1;
         let mut inside = HashMap::with_capacity(first.len());
+        // It freezes while its processes are looked at.
+        let frozen = cgroup.freeze()?;
         self.look_at(first, &mut inside);
         let newest_end = open_pidfd(newest);
+        let _all = frozen.wait(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
         self.look_at(cgroup.processes()?, &mut inside);
         // It was in the cgroup before and after the descriptor was opened.
         let newest_end = newest_end.filter(|_| inside.contains_key(&newest));
-        // Freezing takes as long as half of all this, and only somebody who starts another one
-        // makes it worth that.
-        let frozen = match quiet.lasts() {
-            true => None,
-            false => Some(self.freeze_whole(cgroup, &mut inside)?),
-        };
         cgroup.kill()?;
         self.note_killed(inside.into_values());
         let until = self.deadline.min(Instant::now() + CGROUP_END_MAX);
@@ -180,18 +162,6 @@ impl<'a> Killing<'a> {
         // SIGKILL ends the frozen, too.
         drop(frozen);
         Ok(true)
-    }
-
-    /// Freezes the cgroup and notes who came to be in it meanwhile.
-    fn freeze_whole<'c>(
-        &mut self,
-        cgroup: &'c Cgroup,
-        inside: &mut HashMap<i32, Stat>,
-    ) -> io::Result<Frozen<'c>> {
-        let frozen = cgroup.freeze()?;
-        let _all = frozen.wait(self.deadline.min(Instant::now() + CGROUP_FREEZE_MAX))?;
-        self.look_at(cgroup.processes()?, inside);
-        Ok(frozen)
     }
 
     /// Notes these, who are in the cgroup; those that `inside` has already are not looked at again.
