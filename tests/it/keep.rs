@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Output;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use drowse::process::cgroup::place::Cgroups;
 use drowse_messages::{KeptReport, Reason, SessionEvent, SessionState, Who};
@@ -10,10 +11,12 @@ use drowse_tests::{ProcIdentity, TestDaemon, daemon, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// A port that the kernel gives to nobody by itself, another one in each test process.
-fn own_port(number: u16) -> u16 {
+/// A port that the kernel gives to nobody by itself: another one in each test process, and each time
+/// in one that runs many tests.
+fn own_port() -> u16 {
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
     let own = u16::try_from(std::process::id() % 4000).expect("below 4000");
-    10_000 + 4 * own + number
+    10_000 + 4 * own + GIVEN.fetch_add(1, Ordering::Relaxed)
 }
 
 fn rule(port: u16) -> String {
@@ -72,7 +75,7 @@ fn released(daemon: &TestDaemon, port: u16) -> (String, ProcIdentity) {
 /// wake names it. An order to stop all ends what is kept.
 #[test]
 fn a_declared_server_outlives_a_release_and_the_other_is_named() {
-    let port = own_port(0);
+    let port = own_port();
     let daemon = daemon!("keep")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
@@ -161,7 +164,7 @@ fn a_process_is_kept_by_hand() {
         assert_eq!(output.status.code(), Some(2), "{pid}: {said}");
         assert!(said.contains(words), "{pid}: {said}");
     }
-    let nobody = daemon.run(&["keep", "--listen", &own_port(1).to_string()]);
+    let nobody = daemon.run(&["keep", "--listen", &own_port().to_string()]);
     assert_eq!(nobody.status.code(), Some(2), "{nobody:?}");
 
     let output = ran(&daemon, &["keep", &by_pid.pid.to_string(), "--json"]);
@@ -227,7 +230,7 @@ fn a_time_to_live_ends_a_kept_process() {
 /// A daemon that is killed leaves what is kept alone; the next one lists it, and hears of its end.
 #[test]
 fn what_is_kept_outlives_a_killed_daemon() {
-    let port = own_port(0);
+    let port = own_port();
     let mut daemon = daemon!("keep-kill9")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
@@ -263,7 +266,7 @@ fn what_is_kept_outlives_a_killed_daemon() {
 /// It can be ended by the daemon that did not start it.
 #[test]
 fn the_next_daemon_can_end_what_is_kept() {
-    let port = own_port(0);
+    let port = own_port();
     let mut daemon = daemon!("keep-end")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
@@ -278,7 +281,7 @@ fn the_next_daemon_can_end_what_is_kept() {
 /// A restart on purpose leaves what is kept alone, also while its session is awake.
 #[test]
 fn what_is_kept_outlives_a_restart() {
-    let port = own_port(0);
+    let port = own_port();
     let daemon = daemon!("keep-restart")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
@@ -300,7 +303,7 @@ fn what_is_kept_outlives_a_restart() {
 /// F 87: the end of the daemon leaves nothing, and its code says so.
 #[test]
 fn a_shutdown_ends_what_is_kept() {
-    let port = own_port(0);
+    let port = own_port();
     let mut daemon = daemon!("keep-term")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
@@ -320,7 +323,7 @@ fn a_shutdown_ends_what_is_kept() {
 /// together.
 #[test]
 fn a_command_is_kept_whole() {
-    let port = own_port(0);
+    let port = own_port();
     let daemon = daemon!("keep-chain")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
@@ -345,7 +348,7 @@ fn a_command_is_kept_whole() {
 /// The agent is killed: what is kept goes on, and the next one finds it running.
 #[test]
 fn a_crash_of_the_agent_keeps() {
-    let port = own_port(0);
+    let port = own_port();
     let daemon = daemon!("keep-crash")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
@@ -368,7 +371,7 @@ fn a_crash_of_the_agent_keeps() {
 /// A kept process whose keeper is killed has no owner: it is ended, never lost.
 #[test]
 fn what_a_killed_keeper_kept_is_ended() {
-    let port = own_port(0);
+    let port = own_port();
     let daemon = daemon!("keep-lost")
         .env("DROWSE_SESSION__KEEP", &rule(port))
         .start();
