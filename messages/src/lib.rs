@@ -72,6 +72,6 @@ pub use status::{
 pub use time::{Limit, MonoTime, WallTime, millis};
 pub use wire::{
     AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewHold, NewMessage, NewSession,
-    NewTask, PROBLEM_JSON, ProblemBody, ProblemClass, RestartSession, RestartedSession, Restarting,
-    Sent, TakenHold, WakeSession,
+    NewTask, PREFER, PREFERENCE_APPLIED, PROBLEM_JSON, ProblemBody, ProblemClass, RestartSession,
+    RestartedSession, Restarting, Sent, TakenHold, WakeSession,
 };

@@ -23,6 +23,13 @@ pub const EVENT_STREAM: &str = "text/event-stream";
 /// Header with the client's own key for a message: same key, same message.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
+/// Header with what a client would rather have (RFC 7240): `wait=N`, the answer itself if it comes within
+/// so many seconds.
+pub const PREFER: &str = "prefer";
+
+/// Header with what of that was done.
+pub const PREFERENCE_APPLIED: &str = "preference-applied";
+
 /// Header with the number of the last event a client has seen.
 pub const LAST_EVENT_ID: &str = "last-event-id";
 

@@ -267,7 +267,7 @@ const OPERATIONS: [Operation; 30] = [
     Operation {
         path: "/v1/sessions/{session}/messages",
         id: "send",
-        about: "Says something to the agent; the message is on disk when it is answered. The same Idempotency-Key is the same message. With `Accept: text/event-stream` it is answered with 200 and the events of this message's life, up to its final state",
+        about: "Says something to the agent; the message is on disk when it is answered. The same Idempotency-Key is the same message. With `Prefer: wait=N` it is answered with 200 and the message as it became, if that is known within so many seconds. With `Accept: text/event-stream` it is answered with 200 and the events of this message's life, up to its final state",
         headers: &[IDEMPOTENCY_KEY],
         body: Body::Required("NewMessage"),
         answers: &[(JSON, Answer::One("Sent"))],
@@ -505,8 +505,11 @@ impl Operation {
         }
         responses.insert(self.status.to_string(), success);
         if self.id == "send" {
-            let stream = json!({ EVENT_STREAM: { "schema": event() } });
-            let about = "The events of the message's life";
+            let stream = json!({
+                EVENT_STREAM: { "schema": event() },
+                JSON: { "schema": reference("SavedMessage") },
+            });
+            let about = "The events of the message's life, or what became of it";
             responses.insert(
                 "200".to_owned(),
                 json!({ "description": about, "content": stream }),

@@ -3,14 +3,16 @@
 //! A route reads the request, asks the daemon, and writes the answer; it decides nothing. Reading
 //! is never activity (behaviour 19).
 
+use std::time::Duration;
+
 use actix_web::http::header::{ACCEPT, LOCATION};
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource, guard};
 use drowse_actors::ports::Page;
 use drowse_messages::{
-    AnswerAsk, AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, Interrupt, LAST_EVENT_ID, MessageId, Name,
-    NewMessage, Order, Refusal, SendMessage, Sent, SessionId, SessionState, StatusReport, Stop,
-    StopHow, StopSession, Wake, WakeSession,
+    Accepted, AnswerAsk, AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, Interrupt, LAST_EVENT_ID,
+    MessageId, Name, NewMessage, Order, PREFER, PREFERENCE_APPLIED, Refusal, SendMessage, Sent,
+    SessionId, SessionState, StatusReport, Stop, StopHow, StopSession, Wake, WakeSession,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +35,10 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 10 << 20;
 
 /// 256 bytes: a key is an id, and it is kept with the message.
 pub(super) const KEY_BYTES_MAX: usize = 256;
+
+/// 10 minutes of waiting for an answer in one request: proxies and clients give up before that. Longer
+/// ones are asked for again, with the same key.
+const WAIT_SECONDS_MAX: u64 = 600;
 
 /// An answer without anything to say: the order was accepted.
 #[derive(Serialize)]
@@ -369,6 +375,25 @@ fn idempotency_key(request: &HttpRequest) -> Result<Option<String>, Problem> {
     }
 }
 
+/// `Prefer: wait=N`; other preferences are not ours to know (RFC 7240).
+fn preferred_wait(request: &HttpRequest) -> Result<Option<u64>, Problem> {
+    let values = request.headers().get_all(PREFER);
+    let mut all = values.flat_map(|it| it.to_str().unwrap_or_default().split(','));
+    let wait = all.find_map(|one| {
+        let (name, seconds) = one.split(';').next()?.split_once('=')?;
+        let is_wait = name.trim().eq_ignore_ascii_case("wait");
+        is_wait.then(|| seconds.trim().trim_matches('"'))
+    });
+    let Some(wait) = wait else { return Ok(None) };
+    match wait.parse::<u64>() {
+        Ok(seconds) => Ok(Some(seconds.min(WAIT_SECONDS_MAX))),
+        Err(_) => Err(Problem::invalid(
+            PREFER,
+            format!("wait={wait:?} is not a whole number of seconds"),
+        )),
+    }
+}
+
 fn wants_stream(request: &guard::GuardContext<'_>) -> bool {
     let accepted = request.head().headers().get_all(ACCEPT);
     accepted
@@ -382,16 +407,47 @@ async fn send(
     request: HttpRequest,
     payload: Payload,
 ) -> Answered {
+    let wait = preferred_wait(&request)?;
     let message = new_message(&context, &request, payload).await?;
     let session = context.daemon.resolve(&session).await?;
+    if let Some(seconds) = wait {
+        return send_and_wait(context, session, message, seconds).await;
+    }
     let accepted = context.daemon.send(session, message).await?;
+    Ok(accepted_as(&accepted, session))
+}
+
+fn accepted_as(accepted: &Accepted, session: SessionId) -> HttpResponse {
     let sent = Sent {
         message: accepted.message,
         duplicate: accepted.duplicate,
         session,
     };
     let place = (LOCATION, format!("/v1/messages/{}", accepted.message));
-    Ok(HttpResponse::Accepted().insert_header(place).json(sent))
+    HttpResponse::Accepted().insert_header(place).json(sent)
+}
+
+/// The message as it became if that is known in time, else as [`send`] answers.
+async fn send_and_wait(
+    context: Data<Context>,
+    session: SessionId,
+    message: SendMessage,
+    seconds: u64,
+) -> Answered {
+    let place = Place::take(&context)?;
+    let live = context
+        .daemon
+        .subscribe(context.bounds.stream_events_max, Some(session));
+    let accepted = context.daemon.send(session, message).await?;
+    let life = Life::new(context.daemon.clone(), live, accepted);
+    if place.wait(life, Duration::from_secs(seconds)).await {
+        let saved = context.daemon.message(accepted.message).await?;
+        if saved.state.is_final() {
+            let applied = (PREFERENCE_APPLIED, format!("wait={seconds}"));
+            return Ok(HttpResponse::Ok().insert_header(applied).json(saved));
+        }
+    }
+    Ok(accepted_as(&accepted, session))
 }
 
 async fn send_and_follow(

@@ -55,6 +55,14 @@ impl Place {
         })
     }
 
+    /// Waits until the source is over; false when the time, or the daemon, is over first.
+    pub(super) async fn wait(mut self, mut source: impl Source, at_most: Duration) -> bool {
+        let over = pin!(async { while source.next().await.is_some() {} });
+        let stop = pin!(self.stopping.wait_for(|stopping| *stopping));
+        let waited = tokio::time::timeout(at_most, select(over, stop)).await;
+        matches!(waited, Ok(Either::Left(_)))
+    }
+
     /// Answers with the stream.
     pub(super) fn stream(self, source: impl Source + 'static) -> HttpResponse {
         HttpResponse::Ok()

@@ -327,6 +327,46 @@ fn a_message_can_be_followed_to_its_end() {
     assert_eq!(client.frame(), None);
 }
 
+/// `Prefer: wait` (RFC 7240): the answer itself, once it is there; a place to look for it else.
+#[test]
+fn an_answer_can_be_waited_for() {
+    let endpoint = Endpoint::start();
+    let id: SessionId = endpoint.session("s").json()["id"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let path = "/v1/sessions/s/messages";
+    let body = "{\"text\":\"hi\"}".as_bytes();
+    let mut client = endpoint.connect();
+    client.begin("POST", path, &["Prefer: respond-async, wait=30"], body);
+    // It is read before anything can have become of it.
+    let mut other = endpoint.connect();
+    let until = Instant::now() + Duration::from_secs(10);
+    while other.ask("GET", path, &[], b"").json() == serde_json::json!([]) {
+        assert!(Instant::now() < until, "the message never came");
+    }
+    endpoint.daemon.world().messages[0].0.state = MessageState::Answered;
+    endpoint.daemon.world().messages[0].0.answer = "hello".to_owned();
+    endpoint
+        .daemon
+        .publish(Some(id), changed(1, MessageState::Answered));
+    let reply = client.reply();
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.header("preference-applied"), Some("wait=30"));
+    assert_eq!(reply.json()["answer"], "hello");
+    // Nothing comes of this one in time.
+    let late = client.ask("POST", path, &["Prefer: wait=0"], body);
+    assert_eq!(
+        (late.status, late.header("location")),
+        (202, Some("/v1/messages/2"))
+    );
+    assert_eq!(late.header("preference-applied"), None);
+    let wrong = client.ask("POST", path, &["Prefer: wait=soon"], body);
+    assert_eq!(wrong.status, 400, "{}", wrong.text());
+    assert!(wrong.text().contains("prefer: wait="), "{}", wrong.text());
+}
+
 /// The end of a message may be among what a slow reader lost: the store knows it.
 #[test]
 fn a_followed_message_ends_even_across_a_gap() {
