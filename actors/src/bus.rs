@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use drowse_messages::{Event, SessionEvent, SessionId, StatusReport, SubscriberReport};
-use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::ports::{Clock, Store};
 use crate::status::{Freed, GetStatus, StatusActor};
@@ -53,7 +53,59 @@ struct Opening {
 #[derive(Debug)]
 pub(crate) enum Sink {
     Actor(Recipient<Event>),
-    Stream(mpsc::Sender<Event>),
+    Stream(StreamSink),
+}
+
+/// One end of an [`EventStream`]: so many events, and so many bytes, wait for its reader.
+#[derive(Debug)]
+pub(crate) struct StreamSink {
+    pub(crate) events: mpsc::Sender<Waiting>,
+    room: Arc<Semaphore>,
+}
+
+/// An event and the room it takes until it is read.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    event: Event,
+    _room: OwnedSemaphorePermit,
+}
+
+/// 8 MiB of events wait for one reader: eight of the largest pieces of output there are.
+const WAITING_BYTES_MAX: u32 = 8 << 20;
+
+/// 256 bytes: what an event has besides the words of an agent.
+const EVENT_BYTES: usize = 256;
+
+impl StreamSink {
+    fn send(&self, event: Event) -> Sent {
+        let bytes = u32::try_from(bytes_of(&event)).unwrap_or(u32::MAX);
+        let bytes = bytes.min(WAITING_BYTES_MAX);
+        let Ok(room) = self.room.clone().try_acquire_many_owned(bytes) else {
+            // One that is gone has no use for room.
+            return if self.events.is_closed() {
+                Sent::Gone
+            } else {
+                Sent::Full
+            };
+        };
+        let _room = room;
+        match self.events.try_send(Waiting { event, _room }) {
+            Ok(()) => Sent::Yes,
+            Err(TrySendError::Full(_)) => Sent::Full,
+            Err(TrySendError::Closed(_)) => Sent::Gone,
+        }
+    }
+}
+
+/// What waiting costs: an agent's words are all that can be long.
+fn bytes_of(event: &Event) -> usize {
+    let mut words = 0;
+    if let SessionEvent::Output { text, .. } | SessionEvent::MessageChanged { text, .. } =
+        &event.what
+    {
+        words = text.len();
+    }
+    EVENT_BYTES + words
 }
 
 enum Sent {
@@ -70,18 +122,14 @@ impl Sink {
                 Err(actix::prelude::SendError::Full(_)) => Sent::Full,
                 Err(actix::prelude::SendError::Closed(_)) => Sent::Gone,
             },
-            Self::Stream(stream) => match stream.try_send(event) {
-                Ok(()) => Sent::Yes,
-                Err(TrySendError::Full(_)) => Sent::Full,
-                Err(TrySendError::Closed(_)) => Sent::Gone,
-            },
+            Self::Stream(stream) => stream.send(event),
         }
     }
 
     fn is_gone(&self) -> bool {
         match self {
             Self::Actor(actor) => !actor.connected(),
-            Self::Stream(stream) => stream.is_closed(),
+            Self::Stream(stream) => stream.events.is_closed(),
         }
     }
 }
@@ -325,18 +373,26 @@ impl Handler<GetSubscribers> for BusActor {
 /// Events as they happen, for one reader. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct EventStream {
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<Waiting>,
 }
 
 impl EventStream {
-    /// A stream and its sink; `capacity` events wait for the reader at most.
+    /// A stream and its sink; `capacity` events wait for the reader at most, and 8 MiB of them.
     pub(crate) fn new(capacity: usize) -> (Self, Sink) {
         let (sink, events) = mpsc::channel(capacity.max(2));
+        let room = Arc::new(Semaphore::new(WAITING_BYTES_MAX as usize));
+        let sink = StreamSink { events: sink, room };
         (Self { events }, Sink::Stream(sink))
     }
 
     /// The next event; `None` once the daemon has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
-        self.events.recv().await
+        Some(self.events.recv().await?.event)
+    }
+
+    /// What waits by now.
+    #[cfg(test)]
+    pub(crate) fn try_next(&mut self) -> Option<Event> {
+        Some(self.events.try_recv().ok()?.event)
     }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use actix::{Actor, Addr};
 use drowse_messages::{Event, SessionEvent, SessionState, StatusReport, SubscriberReport};
-use tokio::sync::mpsc;
 
 use super::{MINUTE, SECOND, World, on_paused_time, pass, settle, turns};
-use crate::bus::{BusActor, GetSubscribers, Publish, Sink, Subscribe};
+use crate::bus::{BusActor, EventStream, GetSubscribers, Publish, Sink, Subscribe};
 use crate::status::{self, Opened, StatusActor};
 use crate::testing::{Fakes, Recorder, Recording};
 
@@ -49,9 +48,9 @@ impl Station {
         });
     }
 
-    fn stream(&self, capacity: usize) -> mpsc::Receiver<Event> {
-        let (sink, events) = mpsc::channel(capacity);
-        self.subscribe("reader", Sink::Stream(sink), false);
+    fn stream(&self, capacity: usize) -> EventStream {
+        let (events, sink) = EventStream::new(capacity);
+        self.subscribe("reader", sink, false);
         events
     }
 
@@ -69,8 +68,8 @@ impl Station {
     }
 }
 
-fn all(events: &mut mpsc::Receiver<Event>) -> Vec<Event> {
-    std::iter::from_fn(|| events.try_recv().ok()).collect()
+fn all(events: &mut EventStream) -> Vec<Event> {
+    std::iter::from_fn(|| events.try_next()).collect()
 }
 
 /// The numbers of the notices among them.
@@ -252,14 +251,53 @@ fn a_slow_reader_gets_a_gap_with_the_right_number() {
     });
 }
 
+/// D35: large events wait for a slow reader by their bytes, not only by their number, and the room is
+/// there again once they are read.
+#[test]
+fn a_slow_reader_keeps_few_large_events() {
+    on_paused_time(async {
+        let station = Station::new();
+        let mut events = station.stream(1000);
+        let say = |pieces: usize| {
+            for _ in 0..pieces {
+                let what = SessionEvent::Output {
+                    message: None,
+                    text: "x".repeat(1 << 20),
+                };
+                station.bus.do_send(Publish {
+                    session: None,
+                    what,
+                });
+            }
+        };
+        settle().await;
+        for _ in 0..2 {
+            say(20);
+            settle().await;
+            let few = all(&mut events);
+            let pieces = few
+                .iter()
+                .filter(|event| matches!(event.what, SessionEvent::Output { .. }))
+                .count();
+            assert!((4..=8).contains(&pieces), "{pieces} of 20 MiB waited");
+        }
+        station.publish(1);
+        settle().await;
+        assert_eq!(numbers(&all(&mut events)), [1], "and it goes on");
+    });
+}
+
 /// Readers that come and go leave nothing behind, also while nothing happens.
 #[test]
 fn a_reader_that_left_is_forgotten_without_an_event() {
     on_paused_time(async {
         let station = Station::new();
-        let (sink, events) = mpsc::channel(4);
-        let left = sink.downgrade();
-        station.subscribe("reader", Sink::Stream(sink), false);
+        let (events, sink) = EventStream::new(4);
+        let Sink::Stream(stream) = &sink else {
+            panic!("it is a stream's")
+        };
+        let left = stream.events.downgrade();
+        station.subscribe("reader", sink, false);
         settle().await;
         assert_eq!(left.strong_count(), 1);
         drop(events);
