@@ -23,7 +23,7 @@ use crate::leftover;
 use crate::ports::{Page, Ports, ProcessTrees, Store, StoreError};
 use crate::reaper::ReaperActor;
 use crate::registry::{
-    Adopt, Change, Drain, FromHost, Meet, Open, Pass, RegistryActor, Reload, Send, Serve,
+    Adopt, Change, Drain, FromHost, Meet, Open, Pass, RegistryActor, Reload, Retry, Send, Serve,
     SuspendAll,
 };
 use crate::session::Peers;
@@ -221,6 +221,15 @@ impl DaemonHandle {
     /// `NoSuchSession`, `InboxFull`, `Draining`, `StoreFailed`.
     pub async fn send(&self, id: SessionId, message: SendMessage) -> Result<Accepted, Refusal> {
         flat(self.registry.send(Send { id, message }).await)
+    }
+
+    /// Queues a parked message again, as it was accepted first.
+    ///
+    /// # Errors
+    /// `NotParked`; `NoSuchSession` when the session has no such message; `Draining`,
+    /// `StoreFailed`.
+    pub async fn retry(&self, id: SessionId, message: MessageId) -> Result<(), Refusal> {
+        flat(self.registry.send(Retry { id, message }).await)
     }
 
     /// Passes an order on; `Ok` means accepted, not done.
@@ -453,6 +462,10 @@ pub(crate) fn refusal_of(error: StoreError, what: &str) -> Refusal {
         StoreError::Ambiguous(candidates) => Refusal::Ambiguous {
             session: what.to_owned(),
             candidates,
+        },
+        StoreError::NotParked(message, state) => Refusal::NotParked {
+            message,
+            state: state.code().to_owned(),
         },
         StoreError::InboxFull(queued) => Refusal::InboxFull { queued },
         StoreError::Invalid(detail) => Refusal::Invalid {

@@ -16,9 +16,9 @@ use std::time::Duration;
 use actix::Recipient;
 use drowse_messages::{
     Accepted, Adopted, Conversation, Event, HostEnd, Incarnation, KeepTarget, Kept, KeptRelay,
-    LimitOverrides, Limits, MessageId, MessageState, MonoTime, Name, ProcIdentity, ProcReport,
-    Profile, Progress, ReapReport, ReapRequest, Recipe, Running, SavedMessage, SavedSession,
-    SendMessage, SessionId, SessionState, Usage, WallTime,
+    LimitOverrides, Limits, MessageId, MessageQueued, MessageState, MonoTime, Name, ProcIdentity,
+    ProcReport, Profile, Progress, ReapReport, ReapRequest, Recipe, Running, SavedMessage,
+    SavedSession, SendMessage, SessionId, SessionState, Usage, WallTime,
 };
 
 use drowse_policy::BackendOrder;
@@ -142,6 +142,8 @@ pub enum StoreError {
     NotFound,
     /// Several sessions fit; some of them.
     Ambiguous(Vec<String>),
+    /// This message is not parked, but in that state.
+    NotParked(MessageId, MessageState),
     /// The inbox of the session is full, with this many messages.
     InboxFull(usize),
     /// The call itself is wrong; says which part and why.
@@ -156,6 +158,9 @@ impl fmt::Display for StoreError {
             Self::NameTaken => f.write_str("the name is taken"),
             Self::NotFound => f.write_str("there is none"),
             Self::Ambiguous(some) => write!(f, "several fit: {}", some.join(", ")),
+            Self::NotParked(message, state) => {
+                write!(f, "message {message} is {}, not parked", state.code())
+            }
             Self::InboxFull(queued) => write!(f, "{queued} messages wait already"),
             Self::Invalid(detail) | Self::Failed(detail) => f.write_str(detail),
         }
@@ -232,6 +237,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn list(&self, page: Page) -> Stored<SavedPage>;
     /// Accepts a message: durable when the answer comes.
     fn enqueue(&self, session: SessionId, message: SendMessage) -> Stored<Accepted>;
+    /// Queues a parked message of the session again; `NotParked` for any other. Durable when the
+    /// answer comes.
+    fn requeue(&self, session: SessionId, message: MessageId) -> Stored<MessageQueued>;
     /// Marks a queued message delivered and returns its text: durable when the answer comes, so
     /// that a crash can only leave it `unknown`, never deliver it twice.
     fn deliver(&self, message: MessageId) -> Stored<String>;

@@ -15,8 +15,8 @@ use actix::{
     WrapFuture,
 };
 use drowse_messages::{
-    Accepted, AccountChange, HostChanged, HostEnd, MessageQueued, OpenSession, Order, Profile,
-    Progress, Refusal, SavedSession, SendMessage, SessionEvent, SessionId, SessionReport,
+    Accepted, AccountChange, HostChanged, HostEnd, MessageId, MessageQueued, OpenSession, Order,
+    Profile, Progress, Refusal, SavedSession, SendMessage, SessionEvent, SessionId, SessionReport,
     StartGranted, Stop, StopHow, Suspend, Who,
 };
 use drowse_policy::registry::{Effect, Input, Registry};
@@ -46,6 +46,14 @@ pub(crate) struct Open(pub(crate) OpenSession);
 pub(crate) struct Send {
     pub(crate) id: SessionId,
     pub(crate) message: SendMessage,
+}
+
+/// Queue a parked message again.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<(), Refusal>")]
+pub(crate) struct Retry {
+    pub(crate) id: SessionId,
+    pub(crate) message: MessageId,
 }
 
 /// Pass an order on.
@@ -271,8 +279,8 @@ impl RegistryActor {
         // A message whose announcement is kept joins when that is handed over, behind whatever
         // was ordered before it: a stop must not cancel what came after it.
         let kept = self.kept.get(&saved.profile.id);
-        saved.queued.retain(|message| {
-            let announces = |parcel: &Parcel| parcel.message() == Some(*message);
+        saved.queued.retain(|queued| {
+            let announces = |parcel: &Parcel| parcel.message() == Some(queued.message);
             !kept.is_some_and(|kept| kept.iter().any(announces))
         });
         let id = saved.profile.id;
@@ -508,6 +516,7 @@ impl Handler<Send> for RegistryActor {
 
     fn handle(&mut self, send: Send, ctx: &mut Context<Self>) -> Self::Result {
         let Send { id, message } = send;
+        let priority = message.priority;
         if let Err(refusal) = self.policy().admits_message(id) {
             return Box::pin(async move { Err(refusal) });
         }
@@ -519,6 +528,7 @@ impl Handler<Send> for RegistryActor {
             if !accepted.duplicate {
                 let queued = MessageQueued {
                     message: accepted.message,
+                    priority,
                 };
                 this.do_send(Deliver {
                     id,
@@ -526,6 +536,28 @@ impl Handler<Send> for RegistryActor {
                 });
             }
             Ok(accepted)
+        })
+    }
+}
+
+impl Handler<Retry> for RegistryActor {
+    type Result = ResponseFuture<Result<(), Refusal>>;
+
+    fn handle(&mut self, retry: Retry, ctx: &mut Context<Self>) -> Self::Result {
+        let Retry { id, message } = retry;
+        if let Err(refusal) = self.policy().admits_message(id) {
+            return Box::pin(async move { Err(refusal) });
+        }
+        let (stored, this) = (self.ports.store.requeue(id, message), ctx.address());
+        Box::pin(async move {
+            let queued = stored
+                .await
+                .map_err(|error| refusal_of(error, &format!("message {message}")))?;
+            this.do_send(Deliver {
+                id,
+                parcel: Parcel::Input(queued.into()),
+            });
+            Ok(())
         })
     }
 }

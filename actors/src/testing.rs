@@ -13,7 +13,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use drowse_messages::{
-    LimitOverrides, Limits, MonoTime, Name, OpenSession, Recipe, SendMessage, SessionId,
+    LimitOverrides, Limits, MonoTime, Name, OpenSession, Priority, Recipe, SendMessage, SessionId,
     StatusReport, WallTime, Who, millis,
 };
 use drowse_policy::session::AgentTraits;
@@ -179,6 +179,7 @@ impl FakeCatalog {
             can_resume: true,
             reports_tasks: false,
             observed: false,
+            steers: false,
         };
         Self {
             limits: Lock::new(Limits::default()),
@@ -352,6 +353,7 @@ pub fn message(text: &str) -> SendMessage {
     SendMessage {
         text: text.to_owned(),
         key: None,
+        priority: Priority::Later,
         by: Who::Client("test".to_owned()),
     }
 }

@@ -121,6 +121,13 @@ pub enum SessionEvent {
         /// The answer, or what went wrong.
         text: String,
     },
+    /// A client recorded how it went.
+    OutcomeRecorded {
+        /// What it says; `None`: it took back what was recorded.
+        text: Option<String>,
+        /// Which client.
+        by: Who,
+    },
     /// A turn began.
     TurnStarted {
         /// The message that caused it; `None`: the agent began by itself.

@@ -112,6 +112,10 @@ codes! {
     Relayed = "relayed", TerminalRequest, Call;
     /// The approval is no longer pending.
     NotPending = "not_pending", TerminalRequest, Call;
+    /// The message no longer waits: it was delivered, or is over.
+    NotQueued = "not_queued", TerminalRequest, Call;
+    /// The message was not put aside.
+    NotParked = "not_parked", TerminalRequest, Call;
     /// The inbox is full.
     InboxFull = "inbox_full", Retryable, Call;
     /// The daemon is ending, or is being replaced.

@@ -48,22 +48,22 @@ pub use process::{
     ReapStep, Survivor, Tier,
 };
 pub use reason::{EndReport, Reason, Refusal, Who};
-pub use registry::{Accepted, AccountChange, OpenSession, Order, SendMessage};
+pub use registry::{Accepted, AccountChange, OpenSession, Order, Priority, SendMessage};
 pub use saved::{
-    Ages, Hosted, Lease, MessageState, Pinned, Profile, Progress, Recipe, Running, SavedMessage,
-    SavedSession, ToldTask, WaitingChange,
+    Ages, Hosted, Lease, MessageState, Outcome, Pinned, Profile, Progress, Recipe, Running,
+    SavedMessage, SavedSession, ToldTask, WaitingChange,
 };
 pub use session::{
     Activity, ActivityKind, Adopted, AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind,
-    ChangeAccount, ChildExited, Conversation, Delivered, DeliveryResult, EndTask, IdleTick,
-    Interrupt, LaunchFailed, Launched, MessageQueued, SETTINGS_MAX, StartGranted, StartTask,
-    StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster, TreeEmptied, TurnEnded, TurnOutcome,
-    Wake,
+    CancelMessage, ChangeAccount, ChildExited, Conversation, Delivered, DeliveryResult, EndTask,
+    IdleTick, Interrupt, LaunchFailed, Launched, MessageQueued, RecordOutcome, SETTINGS_MAX,
+    StartGranted, StartTask, StatusChanged, Stop, StopHow, Suspend, Task, TaskRoster, TreeEmptied,
+    TurnEnded, TurnOutcome, Wake,
 };
 pub use socket::{
     AnswerCall, CloseWhy, EventNote, GapNote, Hello, MessageCall, MessagesCall, Method,
-    Notification, Position, Prompt, Prompted, Role, SOCKET_VERSION, SnapshotNote, SocketBounds,
-    StopCall, Subscribe, WakeCall, WarningNote, Welcome,
+    Notification, OutcomeCall, Position, Prompt, Prompted, Role, SOCKET_VERSION, SnapshotNote,
+    SocketBounds, StopCall, Subscribe, WakeCall, WarningNote, Welcome,
 };
 pub use status::{
     AwakeReport, ChangeReport, Evidence, HoldReport, SessionPage, SessionReport, SessionState,
@@ -71,7 +71,7 @@ pub use status::{
 };
 pub use time::{Limit, MonoTime, WallTime, millis};
 pub use wire::{
-    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewHold, NewMessage, NewSession,
-    NewTask, PREFER, PREFERENCE_APPLIED, PROBLEM_JSON, ProblemBody, ProblemClass, RestartSession,
-    RestartedSession, Restarting, Sent, TakenHold, WakeSession,
+    AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, LAST_EVENT_ID, NewHold, NewMessage, NewOutcome,
+    NewSession, NewTask, PREFER, PREFERENCE_APPLIED, PROBLEM_JSON, ProblemBody, ProblemClass,
+    RestartSession, RestartedSession, Restarting, Sent, TakenHold, WakeSession,
 };

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::MessageId;
 use crate::kept::KeptProcess;
 use crate::process::{ExitStatus, ProcReport, Survivor};
 use crate::time::WallTime;
@@ -296,6 +297,20 @@ pub enum Refusal {
         /// Its id.
         approval: String,
     },
+    /// The message no longer waits.
+    NotQueued {
+        /// Which.
+        message: MessageId,
+        /// What became of it, as far as is known.
+        state: String,
+    },
+    /// The message was not put aside.
+    NotParked {
+        /// Which.
+        message: MessageId,
+        /// What it is instead.
+        state: String,
+    },
     /// The inbox is full.
     InboxFull {
         /// How many messages wait.
@@ -336,6 +351,8 @@ impl Refusal {
             Self::NotRunning { .. } => "not_running",
             Self::CannotResume { .. } => "cannot_resume",
             Self::NotPending { .. } => "not_pending",
+            Self::NotQueued { .. } => "not_queued",
+            Self::NotParked { .. } => "not_parked",
             Self::InboxFull { .. } => "inbox_full",
             Self::Draining => "draining",
             Self::CannotRestart { .. } => "cannot_restart",
@@ -375,6 +392,15 @@ impl fmt::Display for Refusal {
             Self::NotRunning { state } => write!(f, "nothing to do this to: it is {state}"),
             Self::CannotResume { detail } => write!(f, "cannot resume: {detail}"),
             Self::NotPending { approval } => write!(f, "approval {approval} is no longer pending"),
+            Self::NotQueued { message, state } => write!(
+                f,
+                "message {message} no longer waits: it is {state}; what the agent is at can be \
+                 interrupted"
+            ),
+            Self::NotParked { message, state } => write!(
+                f,
+                "message {message} is {state}, and only a parked one is queued again"
+            ),
             Self::InboxFull { queued } => write!(f, "{queued} messages are waiting already"),
             Self::Draining => f.write_str("the daemon is shutting down"),
             Self::CannotRestart { detail } => write!(f, "cannot restart: {detail}"),

@@ -11,7 +11,10 @@ use crate::kept::Keep;
 use crate::limits::LimitOverrides;
 use crate::reason::Who;
 use crate::saved::Recipe;
-use crate::session::{AnswerAsk, ChangeAccount, EndTask, Interrupt, StartTask, Stop, Wake};
+use crate::session::{
+    AnswerAsk, CancelMessage, ChangeAccount, EndTask, Interrupt, RecordOutcome, StartTask, Stop,
+    Wake,
+};
 
 /// Open a session. It is written down; no process is started before its first message or a wake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,8 +36,53 @@ pub struct SendMessage {
     pub text: String,
     /// Same key, same message: a repeat is acknowledged with the first one's id, not run twice.
     pub key: Option<String>,
+    /// How it stands to what waits already, and to the turn that runs.
+    pub priority: Priority,
     /// Who says it.
     pub by: Who,
+}
+
+/// How urgent a message is. In order: of two that wait, the one that compares less goes first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// It interrupts the turn that runs, and goes first.
+    Now,
+    /// It goes into the turn that runs where the agent takes messages into one, and else first of
+    /// those that wait.
+    Next,
+    /// It waits for its turn.
+    #[default]
+    Later,
+}
+
+impl Priority {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::Now, Self::Next, Self::Later];
+
+    /// The wire name.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::Next => "next",
+            Self::Later => "later",
+        }
+    }
+
+    /// True for a message that waits for its turn, as most do.
+    #[must_use]
+    pub fn is_ordinary(&self) -> bool {
+        *self == Self::Later
+    }
+
+    /// The priority with this wire name.
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.code() == code)
+    }
 }
 
 /// Go on with another environment, see [`ChangeAccount`].
@@ -89,4 +137,8 @@ pub enum Order {
     StartTask(StartTask),
     /// See [`EndTask`].
     EndTask(EndTask),
+    /// See [`CancelMessage`].
+    Cancel(CancelMessage),
+    /// See [`RecordOutcome`].
+    RecordOutcome(RecordOutcome),
 }

@@ -10,7 +10,8 @@ use crate::kept::Keeping;
 use crate::limits::LimitOverrides;
 use crate::process::{BootedIdentity, Tier};
 use crate::reason::{EndReport, Who};
-use crate::session::{Conversation, Task};
+use crate::registry::Priority;
+use crate::session::{Conversation, MessageQueued, Task};
 use crate::status::SessionState;
 use crate::time::{MonoTime, WallTime};
 
@@ -75,6 +76,8 @@ pub struct Progress {
     pub keeping: Keeping,
     /// Whether a host relays it.
     pub hosted: Hosted,
+    /// What a client says came of it; `None`: inconclusive, not "nothing".
+    pub outcome: Option<Outcome>,
     /// Since when things are so in the life of a backend that may be taken over; `None`: there is
     /// none. Kept with `running`.
     pub ages: Option<Ages>,
@@ -93,6 +96,17 @@ pub enum Hosted {
     Formerly,
 }
 
+/// How what a session was for went, in a client's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What the client says.
+    pub text: String,
+    /// Which client.
+    pub by: Who,
+    /// When it said so.
+    pub at: WallTime,
+}
+
 impl Default for Progress {
     /// A session that was never started.
     fn default() -> Self {
@@ -105,6 +119,7 @@ impl Default for Progress {
             last_error: None,
             keeping: Keeping::default(),
             hosted: Hosted::Never,
+            outcome: None,
             ages: None,
         }
     }
@@ -214,8 +229,8 @@ pub struct SavedSession {
     pub profile: Profile,
     /// What does.
     pub progress: Progress,
-    /// Messages that wait, in order.
-    pub queued: Vec<MessageId>,
+    /// Messages that wait, in the order in which they were accepted.
+    pub queued: Vec<MessageQueued>,
     /// When the state last changed.
     pub state_since: WallTime,
     /// When it was last used.
@@ -239,6 +254,9 @@ pub enum MessageState {
     Unknown,
     /// Cancelled before it was delivered.
     Cancelled,
+    /// Put aside before it was delivered: no agent that was given it read it. It waits for a
+    /// person, who can queue it again.
+    Parked,
 }
 
 impl MessageState {
@@ -252,15 +270,27 @@ impl MessageState {
             Self::Failed => "failed",
             Self::Unknown => "unknown",
             Self::Cancelled => "cancelled",
+            Self::Parked => "parked",
         }
     }
 
-    /// True when it will not change any more.
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Queued,
+        Self::Delivered,
+        Self::Answered,
+        Self::Failed,
+        Self::Unknown,
+        Self::Cancelled,
+        Self::Parked,
+    ];
+
+    /// True when it will not change any more by itself.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
             Self::Queued | Self::Delivered => false,
-            Self::Answered | Self::Failed | Self::Unknown | Self::Cancelled => true,
+            Self::Answered | Self::Failed | Self::Unknown | Self::Cancelled | Self::Parked => true,
         }
     }
 }
@@ -276,6 +306,9 @@ pub struct SavedMessage {
     pub key: Option<String>,
     /// What was said.
     pub text: String,
+    /// How urgent it is.
+    #[serde(default)]
+    pub priority: Priority,
     /// What became of it.
     pub state: MessageState,
     /// The agent's answer, or what went wrong; empty while there is none.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Incarnation, MessageId};
 use crate::process::ExitStatus;
 use crate::reason::Who;
+use crate::registry::Priority;
 use crate::saved::{Ages, Running};
 use crate::time::WallTime;
 
@@ -53,6 +54,11 @@ pub enum AgentStatus {
     TurnStarted,
     /// The turn is over.
     TurnEnded(TurnEnded),
+    /// The agent refused the last message it was given, and goes on with what it was at.
+    NotTaken {
+        /// What it said.
+        error: String,
+    },
     /// Something other than a turn is under way; ends with the same key.
     BusyStarted(Busy),
     /// That is over. An unknown key is harmless.
@@ -118,6 +124,10 @@ pub struct TurnEnded {
     /// False when this end does not belong to the message in flight (Claude's result for a
     /// task notification): the message stays in flight.
     pub answers: bool,
+    /// How many of the messages that the agent was given are left for turns that follow: it had
+    /// not taken them into this one.
+    #[serde(default)]
+    pub left: u32,
 }
 
 /// How a turn went.
@@ -346,11 +356,31 @@ pub struct AnswerAsk {
     pub by: Who,
 }
 
+/// Take back a message that waits. One that was delivered is refused: its turn can be interrupted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelMessage {
+    /// Which.
+    pub message: MessageId,
+    /// Who asks.
+    pub by: Who,
+}
+
+/// Write down how what the session was for went. Drowse never does so by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordOutcome {
+    /// In the client's own words; `None`: nothing is known any more.
+    pub text: Option<String>,
+    /// Who says so.
+    pub by: Who,
+}
+
 /// A message was accepted and is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageQueued {
     /// Which.
     pub message: MessageId,
+    /// How urgent it is.
+    pub priority: Priority,
 }
 
 /// A queued message was written to the agent, or could not be.
@@ -374,6 +404,9 @@ pub enum DeliveryResult {
     NotWritten,
     /// A part was written: whether the agent acts on it is unknown.
     PartlyWritten,
+    /// A part of its one line of JSON was written, and the agent read no more: it cannot have
+    /// acted on it.
+    CutShort,
     /// The message no longer waits (it was cancelled, or delivered before): nothing to do.
     Void,
 }
@@ -401,8 +434,10 @@ pub struct Adopted {
     pub running: Running,
     /// Since when things are so with it, as written down last; `None`: nobody knows.
     pub ages: Option<Ages>,
-    /// The message that the agent was given whole and has not been heard to answer.
-    pub in_flight: Option<MessageId>,
+    /// The messages that the agent was given and has not been heard to answer, oldest first.
+    pub in_flight: Vec<MessageId>,
+    /// The last of them is still being written, and a [`Delivered`] will tell of it.
+    pub on_its_way: bool,
     /// Messages marked delivered of which the agent is not known to have got all.
     pub unknown: Vec<MessageId>,
     /// All background tasks there are; `None`: not known yet.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::id::{MessageId, SessionId};
+use crate::registry::Priority;
 use crate::saved::MessageState;
 use crate::session::Answer;
 use crate::status::SessionReport;
@@ -23,6 +24,12 @@ pub enum Method {
     Hello,
     /// Say something to the agent: [`Prompt`], answered by [`Prompted`].
     Prompt,
+    /// Take back a message that waits: [`MessageCall`].
+    Cancel,
+    /// Queue a parked message again: [`MessageCall`].
+    Retry,
+    /// Record how it went: [`OutcomeCall`].
+    RecordOutcome,
     /// Interrupt the running turn.
     Interrupt,
     /// Answer what the agent asks: [`AnswerCall`].
@@ -49,9 +56,12 @@ pub enum Method {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Hello,
         Self::Prompt,
+        Self::Cancel,
+        Self::Retry,
+        Self::RecordOutcome,
         Self::Interrupt,
         Self::Answer,
         Self::Wake,
@@ -71,6 +81,9 @@ impl Method {
         match self {
             Self::Hello => "hello",
             Self::Prompt => "prompt",
+            Self::Cancel => "cancel",
+            Self::Retry => "retry",
+            Self::RecordOutcome => "record_outcome",
             Self::Interrupt => "interrupt",
             Self::Answer => "answer",
             Self::Wake => "wake",
@@ -102,6 +115,9 @@ impl Method {
             | Self::Subscribe
             | Self::Ping => true,
             Self::Prompt
+            | Self::Cancel
+            | Self::Retry
+            | Self::RecordOutcome
             | Self::Interrupt
             | Self::Answer
             | Self::Wake
@@ -263,6 +279,9 @@ pub struct Prompt {
     pub key: Option<String>,
     /// True: answer when the message is on disk, not when the agent has answered.
     pub accepted: bool,
+    /// How urgent it is.
+    #[serde(skip_serializing_if = "Priority::is_ordinary")]
+    pub priority: Priority,
 }
 
 /// What became of a prompt.
@@ -314,7 +333,15 @@ pub struct MessagesCall {
     pub limit: Option<usize>,
 }
 
-/// `message`.
+/// `record_outcome`: how what the session was for went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OutcomeCall {
+    /// 1 to 4,096 bytes; `null` takes back what was recorded.
+    pub text: Option<String>,
+}
+
+/// `message`, `cancel`, `retry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageCall {

@@ -11,7 +11,7 @@ use crate::id::{HoldId, Incarnation, Name, SessionId};
 use crate::kept::KeptReport;
 use crate::process::ProcIdentity;
 use crate::reason::{EndReport, Who};
-use crate::saved::{Hosted, Profile, Progress, SavedSession};
+use crate::saved::{Hosted, Outcome, Profile, Progress, SavedSession};
 use crate::session::{Ask, Conversation, Task};
 use crate::time::{WallTime, millis};
 
@@ -269,6 +269,10 @@ pub struct SessionReport {
     /// The last failure to start or resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// What a client recorded as its outcome; absent means inconclusive, never "nothing came of
+    /// it".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
     /// What outlives its processes, or is to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptReport>,
@@ -311,6 +315,7 @@ impl SessionReport {
             conversation: progress.conversation,
             end: progress.end,
             last_error: progress.last_error,
+            outcome: progress.outcome,
             kept: KeptReport::all(profile.id, &profile.name, &progress.keeping),
             relayed: progress.hosted != Hosted::Never,
             host_pid: None,

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{HoldId, MessageId, Name, SessionId};
+use crate::registry::Priority;
 use crate::session::Answer;
 
 /// Media type of a [`ProblemBody`] (RFC 9457).
@@ -84,6 +85,25 @@ impl fmt::Debug for NewSession {
 pub struct NewMessage {
     /// What to say.
     pub text: String,
+    /// How urgent it is.
+    #[serde(default, skip_serializing_if = "Priority::is_ordinary")]
+    pub priority: Priority,
+}
+
+impl<T: Into<String>> From<T> for NewMessage {
+    /// A message that waits for its turn.
+    fn from(text: T) -> Self {
+        let (text, priority) = (text.into(), Priority::default());
+        Self { text, priority }
+    }
+}
+
+/// `PUT /v1/sessions/{id}/outcome`: how what the session was for went, in the client's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewOutcome {
+    /// 1 to 4,096 bytes; `null` takes back what was recorded.
+    pub text: Option<String>,
 }
 
 /// A message was accepted; it is on disk.

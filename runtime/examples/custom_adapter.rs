@@ -19,8 +19,8 @@ use std::process::ExitCode;
 
 use drowse::adapter::{Adapter, Direction, Fact, Observer, Plan, Seen};
 use drowse::messages::{
-    AgentStatus, Answer, Conversation, LimitOverrides, MessageState, Name, OpenSession, Recipe,
-    SendMessage, SessionEvent, SessionId, TurnEnded, TurnOutcome, WallTime, Who,
+    AgentStatus, Answer, Conversation, LimitOverrides, MessageState, Name, OpenSession, Priority,
+    Recipe, SendMessage, SessionEvent, SessionId, TurnEnded, TurnOutcome, WallTime, Who,
 };
 use drowse::paths::{PathSources, Paths};
 use drowse::{Daemon, DaemonHandle, ExtensionContext, ServeOptions};
@@ -115,6 +115,7 @@ impl Observer for Sums {
                     outcome,
                     text,
                     answers: true,
+                    left: 0,
                 };
                 vec![Fact::Status(AgentStatus::TurnEnded(ended))]
             }
@@ -222,6 +223,7 @@ async fn ask(daemon: &DaemonHandle) -> Result<String, Box<dyn Error>> {
             SendMessage {
                 text: "6 * 7".to_owned(),
                 key: None,
+                priority: Priority::default(),
                 by,
             },
         )
@@ -231,7 +233,10 @@ async fn ask(daemon: &DaemonHandle) -> Result<String, Box<dyn Error>> {
             match state {
                 MessageState::Answered => return Ok(text),
                 MessageState::Queued | MessageState::Delivered => {}
-                MessageState::Failed | MessageState::Unknown | MessageState::Cancelled => {
+                MessageState::Failed
+                | MessageState::Unknown
+                | MessageState::Cancelled
+                | MessageState::Parked => {
                     return Err(text.into());
                 }
             }

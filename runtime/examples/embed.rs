@@ -14,7 +14,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use drowse::messages::{
-    LimitOverrides, OpenSession, Recipe, SendMessage, SessionEvent, SessionId, Who,
+    LimitOverrides, OpenSession, Priority, Recipe, SendMessage, SessionEvent, SessionId, Who,
 };
 use drowse::paths::{PathSources, Paths};
 use drowse::{Daemon, DaemonHandle, ExtensionContext, ServeOptions};
@@ -89,6 +89,7 @@ async fn ask(daemon: &DaemonHandle) -> Result<String, Box<dyn Error>> {
             SendMessage {
                 text: "hello from inside".to_owned(),
                 key: None,
+                priority: Priority::default(),
                 by,
             },
         )

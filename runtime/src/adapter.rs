@@ -111,6 +111,11 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// True when the agent reports its background tasks, so that a start begins with an unknown
     /// roster.
     fn reports_tasks(&self) -> bool;
+    /// True when the agent takes a prompt that is written during a turn into that turn. Its
+    /// observer then says, with each end of a turn, how many prompts were left out of it.
+    fn steers(&self) -> bool {
+        false
+    }
     /// What to start: the recipe with this protocol's arguments, for a conversation to resume or
     /// (`None`) to begin. `fresh_id` is a new random UUID, for agents whose id can be chosen.
     fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, fresh_id: &str) -> Plan;

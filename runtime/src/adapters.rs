@@ -58,6 +58,7 @@ impl Adapters {
                     can_resume: adapter.can_resume(),
                     reports_tasks: adapter.reports_tasks(),
                     observed: adapter.can_resume() && !adapter.reports_tasks(),
+                    steers: adapter.steers(),
                 },
             })
             .collect()

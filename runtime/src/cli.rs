@@ -25,6 +25,7 @@ mod failure;
 mod follow;
 mod hold;
 mod hook;
+mod inbox;
 mod integrate;
 mod keep;
 mod kit;
@@ -97,6 +98,10 @@ async fn asked(
     match verb {
         AskedVerb::New(args) => open::run(&client, args, console).await,
         AskedVerb::Send(args) => talk::run(&client, args, console).await,
+        AskedVerb::Cancel(args) => inbox::cancel(&client, args.message, console).await,
+        AskedVerb::Retry(args) => inbox::retry(&client, args.message, console).await,
+        AskedVerb::Interrupt { id } => inbox::interrupt(&client, id, console).await,
+        AskedVerb::Outcome(args) => inbox::outcome(&client, args, console).await,
         AskedVerb::Attach { id } => attach::run(&client, id, console).await,
         AskedVerb::Ps(args) => look::ps(&client, args, console).await,
         AskedVerb::Show { id } => look::show(&client, id, console).await,

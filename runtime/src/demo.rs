@@ -226,7 +226,8 @@ async fn ask(client: &Client, name: &str, text: &str) -> Result<String, Wrong> {
                 | MessageState::Delivered
                 | MessageState::Failed
                 | MessageState::Unknown
-                | MessageState::Cancelled => {
+                | MessageState::Cancelled
+                | MessageState::Parked => {
                     Err(format!("the message to {name} is {}: {text}", state.code()).into())
                 }
             };

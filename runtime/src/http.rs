@@ -23,6 +23,7 @@ mod access;
 mod account;
 mod body;
 mod front;
+mod inbox;
 mod kept;
 mod kit;
 mod life;

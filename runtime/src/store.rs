@@ -44,8 +44,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use drowse_actors::ports::{Clock, Page, Recovered, SavedPage, Store, StoreError, Stored};
 use drowse_messages::{
-    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
-    SavedSession, SendMessage, SessionId,
+    Accepted, Event, KeptRelay, MessageId, MessageQueued, MessageState, Profile, Progress, Recipe,
+    SavedMessage, SavedSession, SendMessage, SessionId,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -296,14 +296,17 @@ impl Store for SqliteStore {
     }
 
     fn enqueue(&self, session: SessionId, message: SendMessage) -> Stored<Accepted> {
-        let SendMessage { text, key, .. } = message;
-        if let Err(error) = inbox::check(&text, key.as_deref()) {
+        if let Err(error) = inbox::check(&message.text, message.key.as_deref()) {
             return refused(error);
         }
         let now = self.clock.wall();
-        self.ask(text.len(), move |conn| {
-            inbox::enqueue(conn, session, &text, key.as_deref(), now)
+        self.ask(message.text.len(), move |conn| {
+            inbox::enqueue(conn, session, &message, now)
         })
+    }
+
+    fn requeue(&self, session: SessionId, message: MessageId) -> Stored<MessageQueued> {
+        self.ask(0, move |conn| inbox::requeue(conn, session, message))
     }
 
     fn deliver(&self, message: MessageId) -> Stored<String> {

@@ -241,7 +241,8 @@ fn a_hundred_agents_that_stop_reading_lose_and_repeat_nothing() {
                 MessageState::Queued
                 | MessageState::Delivered
                 | MessageState::Failed
-                | MessageState::Cancelled => panic!("{name}: {state:?}"),
+                | MessageState::Cancelled
+                | MessageState::Parked => panic!("{name}: {state:?}"),
             }
         }
         assert_eq!(daemon.settled(working).state, MessageState::Answered);

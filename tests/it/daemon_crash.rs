@@ -193,7 +193,8 @@ fn check_messages(daemon: &TestDaemon, accepted: &[Accepted]) {
             MessageState::Queued
             | MessageState::Delivered
             | MessageState::Failed
-            | MessageState::Cancelled => false,
+            | MessageState::Cancelled
+            | MessageState::Parked => false,
         };
         assert!(
             is_well && message.text == one.text,

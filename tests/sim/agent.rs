@@ -211,6 +211,7 @@ impl World {
             outcome,
             text: "done".to_owned(),
             answers: true,
+            left: 0,
         };
         self.say(owner, AgentStatus::TurnEnded(ended));
     }

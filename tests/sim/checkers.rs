@@ -2,20 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drowse_messages::{Incarnation, MessageId, MessageState, SessionId, SessionState};
+use drowse_messages::{Incarnation, MessageId, MessageState, Priority, SessionId, SessionState};
 
-use crate::world::World;
+use crate::world::{World, announced};
 
 /// What happened to messages, as the agents saw it.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    last: BTreeMap<SessionId, MessageId>,
+    last: BTreeMap<(SessionId, Priority), MessageId>,
 }
 
 impl Heard {
-    /// A message was written to an agent: none is written twice, or before an older one.
+    /// A message was written to an agent: none is written twice, or before an older one that is as
+    /// urgent.
     pub(crate) fn note(&mut self, session: SessionId, message: MessageId) {
-        let last = self.last.insert(session, message);
+        let priority = announced(message).priority;
+        let last = self.last.insert((session, priority), message);
         assert!(last < Some(message), "{message} after {last:?}");
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drowse_messages::{
-    HoldId, HoldTaken, Interrupt, LimitOverrides, Limits, MessageId, MessageQueued, MessageState,
+    CancelMessage, HoldId, HoldTaken, Interrupt, LimitOverrides, Limits, MessageId, MessageState,
     Order, Profile, Progress, Recipe, SavedSession, SessionId, Stop, StopHow, Wake, WallTime, Who,
 };
 use drowse_policy::{Input, registry};
 
-use crate::world::{Delivery, Lane, Record, SESSIONS, World};
+use crate::world::{Delivery, Lane, Record, SESSIONS, World, announced};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// How much is wanted in one life.
@@ -65,7 +65,11 @@ pub(crate) fn act(world: &mut World) {
     let by = Who::Client("me".to_owned());
     let stop = |how, by| Order::Stop(Stop { how, by });
     let order = match world.rng.below(100) {
-        0..60 => return send_message(world, id),
+        0..56 => return send_message(world, id),
+        56..60 => {
+            let message = MessageId((world.messages + 1).saturating_sub(world.rng.below(8)));
+            Order::Cancel(CancelMessage { message, by })
+        }
         60..70 => stop(StopHow::Release, by),
         70..78 => stop(StopHow::Stop, by),
         78..79 => stop(StopHow::Remove, by),
@@ -100,7 +104,7 @@ fn send_message(world: &mut World, id: SessionId) {
     if let Some(record) = world.store.get_mut(&id).filter(|_| admits) {
         record.messages.insert(message, MessageState::Queued);
         world.messages += 1;
-        pass(world, id, MessageQueued { message });
+        pass(world, id, announced(message));
     }
 }
 

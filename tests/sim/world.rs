@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use drowse_messages::{
     IdleTick, Incarnation, Limits, MessageId, MessageQueued, MessageState, MonoTime, Order,
-    ProcIdentity, Progress, ReapRequest, SavedSession, SessionEvent, SessionId, SessionState,
-    StartGranted, Stop, StopHow, Suspend, Who,
+    Priority, ProcIdentity, Progress, ReapRequest, SavedSession, SessionEvent, SessionId,
+    SessionState, StartGranted, Stop, StopHow, Suspend, Who,
 };
 use drowse_policy::session::{AgentTraits, Session};
 use drowse_policy::{Effect, Input, registry, trace};
@@ -297,10 +297,17 @@ impl World {
             }
             Effect::Settle { message, state, .. } => {
                 if let Some(record) = self.store.get_mut(&id) {
-                    let former = record.messages.insert(message, state);
-                    // One that was cancelled can be announced, and cancelled, once more.
-                    let again = former == Some(state) && state == MessageState::Cancelled;
-                    assert!(again || former.is_some_and(|former| !former.is_final()));
+                    let former = record.messages.get(&message).copied();
+                    // One that is over can be announced so late that another actor hears of it, and
+                    // cancels it. The store lets it be.
+                    let again = former.is_some_and(|former| former.is_final());
+                    assert!(
+                        !again || state == MessageState::Cancelled,
+                        "{message} ends twice"
+                    );
+                    if !again {
+                        record.messages.insert(message, state);
+                    }
                 }
             }
             Effect::Save(progress) => {
@@ -405,20 +412,21 @@ impl World {
         };
         // What is kept will be handed over, in its place among the orders.
         let kept = self.kept.get(&id).map_or(&[][..], Vec::as_slice);
-        let is_kept = |message| kept.contains(&MessageQueued { message }.into());
+        let is_kept = |message| kept.contains(&announced(message).into());
         let waiting = record
             .messages
             .iter()
             .filter(|(message, state)| **state == MessageState::Queued && !is_kept(**message));
         let saved = SavedSession {
             progress: record.progress.clone(),
-            queued: waiting.map(|(message, _)| *message).collect(),
+            queued: waiting.map(|(message, _)| announced(*message)).collect(),
             ..record.saved.clone()
         };
         let traits = AgentTraits {
             can_resume: true,
             reports_tasks: id.as_u64().is_multiple_of(2),
             observed: id.as_u64() % 4 == 1,
+            steers: id.as_u64() % 3 == 1,
         };
         self.numbers += 1;
         let actor = Actor {
@@ -447,4 +455,14 @@ impl World {
         }
         self.tell_registry(id, registry::Input::Mourned(id));
     }
+}
+
+/// The announcement of a message. Its number decides how urgent it is.
+pub(crate) fn announced(message: MessageId) -> MessageQueued {
+    let priority = match message.0 % 8 {
+        0 => Priority::Now,
+        1..3 => Priority::Next,
+        _ => Priority::Later,
+    };
+    MessageQueued { message, priority }
 }

@@ -15,8 +15,7 @@
 //! tasks in `roster.rs` and, where only the process tree shows them, `observe.rs`, a session without
 //! a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, one whose
 //! agent a host has in `host.rs`, what people ask for in `orders.rs` and `change.rs`, what is
-//! written down in
-//! `record.rs`, what passes from one daemon to the next in `adopt.rs`.
+//! written down in `record.rs`, messages that wait in `inbox.rs`, what passes from one daemon to the next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
 //! and no start is asked for before the former tree was verified to hold nothing else; a message leaves the inbox only to be delivered or
@@ -26,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drowse_messages::{
     ActivityKind, Conversation, EndReport, HoldId, Hosted, Incarnation, Lease, Limits, MessageId,
-    MessageState, MonoTime, Name, Progress, Running, SavedSession, SessionEvent, SessionId,
-    SessionState, WaitingChange, WallTime,
+    MessageState, MonoTime, Name, Order, Outcome, Progress, Running, SavedSession, SessionEvent,
+    SessionId, SessionState, WaitingChange, WallTime,
 };
 
 use crate::effect::{BackendOrder, Effect, Input};
@@ -38,6 +37,7 @@ mod change;
 mod ending;
 mod host;
 mod idle;
+mod inbox;
 mod keep;
 mod kept_tree;
 mod live;
@@ -58,18 +58,21 @@ mod tests;
 pub use adopt::may_be_adopted;
 pub use ending::{SNAPSHOT_MAX, STUCK_RETRY_AFTER};
 pub use idle::LATE_TICK_MAX;
+pub use inbox::MESSAGE_TRIES_MAX;
 pub use keep::{ASKED_MAX, KEEP_TTL_MAX, KEPT_MAX, RETIRED_MAX};
 pub use live::{ASKS_MAX, BUSY_MAX, HARD_LIMIT_WARNING, SCHEDULES_MAX};
 pub use observe::LOOK_MAX;
-pub use orders::{LEASE_TTL_MAX, LEASES_MAX};
+pub use orders::{LEASE_TTL_MAX, LEASES_MAX, OUTCOME_BYTES_MAX};
 pub use report::Times;
 pub use roster::{ROSTER_TASKS_MAX, TOLD_TASKS_MAX};
 pub use starting::{START_PAUSE, START_PAUSE_MAX, START_TRIES_MAX};
+pub use turn::TURN_MESSAGES_MAX;
 pub use young::SETTLING_MAX;
 
 use ending::Ending;
 use host::Host;
 use idle::Rest;
+use inbox::Inbox;
 use keep::{Clearing, Keepsakes};
 use live::Live;
 use starting::Starting;
@@ -84,6 +87,8 @@ pub struct AgentTraits {
     pub reports_tasks: bool,
     /// It does not, and what the process tree shows counts instead.
     pub observed: bool,
+    /// It takes a message into the turn that runs.
+    pub steers: bool,
 }
 
 /// What a session is besides its phase.
@@ -96,8 +101,8 @@ struct Common {
     /// The newest launch.
     incarnation: Incarnation,
     conversation: Option<Conversation>,
-    /// Messages that wait. Their numbers are the order of their acceptance, whichever way they came.
-    inbox: BTreeSet<MessageId>,
+    /// Messages that wait.
+    inbox: Inbox,
     /// Messages that were on disk when the session was loaded: they may be announced only now.
     restored: BTreeSet<MessageId>,
     /// It was loaded with messages that wait, and nothing was begun or ended since: a tick starts
@@ -108,6 +113,8 @@ struct Common {
     /// It is to go on with another environment.
     change: Option<WaitingChange>,
     end: Option<EndReport>,
+    /// What a client says came of it. Nothing here ever sets it by itself.
+    outcome: Option<Outcome>,
     last_error: Option<String>,
     /// Starts that failed since a turn last began; the back-off grows with it.
     failed_starts: u32,
@@ -166,6 +173,23 @@ enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// The messages that an agent was given, oldest first.
+    fn in_flight(&self) -> &[MessageId] {
+        match self {
+            Self::Working(_, turn) => turn.messages(),
+            Self::Ending(ending) => ending.messages(),
+            Self::Dormant
+            | Self::Starting(_)
+            | Self::Resting(..)
+            | Self::Clearing(_)
+            | Self::Released
+            | Self::Failing
+            | Self::Ended => &[],
+        }
+    }
+}
+
 /// What a phase needs to answer an input.
 struct Cx<'a> {
     common: &'a mut Common,
@@ -187,6 +211,9 @@ impl Cx<'_> {
 
     /// Writes down what became of a message, and tells.
     fn settle(&mut self, message: MessageId, state: MessageState, text: &str) {
+        if state.is_final() {
+            self.common.inbox.forget(message);
+        }
         let text = text.to_owned();
         self.fx.push(Effect::Settle {
             message,
@@ -198,13 +225,6 @@ impl Cx<'_> {
             state,
             text,
         });
-    }
-
-    /// Cancels what waits: its senders are told, nothing is lost in silence.
-    fn cancel_inbox(&mut self, why: &str) {
-        for message in std::mem::take(&mut self.common.inbox) {
-            self.settle(message, MessageState::Cancelled, why);
-        }
     }
 }
 
@@ -249,13 +269,14 @@ impl Session {
                 limits,
                 incarnation: progress.incarnation,
                 conversation: progress.conversation.clone(),
-                inbox: saved.queued.iter().copied().collect(),
-                restored: saved.queued.iter().copied().collect(),
+                inbox: Inbox::restore(&saved.queued),
+                restored: saved.queued.iter().map(|it| it.message).collect(),
                 awaits_nudge: !matches!(phase, Phase::Failing),
                 leases: BTreeMap::new(),
                 keep: Keepsakes::restore(&progress.keeping),
                 change: None,
                 end: progress.end.clone(),
+                outcome: progress.outcome.clone(),
                 last_error: progress.last_error.clone(),
                 failed_starts: 0,
                 stale_facts: 0,
@@ -308,7 +329,7 @@ impl Session {
             fx: &mut fx,
         };
         keep::drive(input, &mut cx);
-        accept_message(&phase, input, &mut cx);
+        note(&phase, input, &mut cx);
         let phase = match phase {
             phase if of_kept => phase,
             phase if matches!(input, Input::Suspend(_)) => adopt::suspend(phase, &mut cx),
@@ -327,6 +348,7 @@ impl Session {
         };
         let phase = keep::settle(phase, &mut cx);
         let phase = resting::take_up(phase, was_held, &mut cx);
+        let phase = turn::attend(phase, &mut cx);
         common.stepped = now;
         let mut session = Self {
             common,
@@ -463,39 +485,18 @@ fn incarnation_of(input: &Input) -> Option<Incarnation> {
     }
 }
 
-/// What every phase does alike: a message joins the inbox, new limits apply, use is noted.
-///
-/// A message can be announced twice, or when it was on disk already as the session was loaded and
-/// may be settled by now: one that is known is not taken again.
-fn accept_message(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
+/// What every phase does alike: a message joins or leaves the inbox, new limits apply, use and
+/// outcome are noted.
+fn note(phase: &Phase, input: &Input, cx: &mut Cx<'_>) {
     match input {
         // It was deleted with the session.
         Input::MessageQueued(_) if matches!(phase, Phase::Ended) => {}
-        Input::MessageQueued(queued) => {
-            let in_flight = match phase {
-                Phase::Working(_, turn) => turn.message(),
-                Phase::Ending(ending) => ending.message(),
-                Phase::Dormant
-                | Phase::Starting(_)
-                | Phase::Resting(..)
-                | Phase::Clearing(_)
-                | Phase::Released
-                | Phase::Failing
-                | Phase::Ended => None,
-            };
-            let is_known = cx.common.restored.remove(&queued.message)
-                || in_flight == Some(queued.message)
-                || cx.common.inbox.contains(&queued.message);
-            if !is_known {
-                cx.common.inbox.insert(queued.message);
-            }
-            cx.common.active = cx.now;
-            cx.publish(SessionEvent::MessageQueued {
-                message: queued.message,
-            });
-        }
+        Input::MessageQueued(queued) => inbox::accept(phase, *queued, cx),
         Input::Activity(_) => cx.common.active = cx.now,
         Input::LimitsChanged(limits) => cx.common.limits = limits.clone(),
+        Input::Order(_) if matches!(phase, Phase::Ended) => {}
+        Input::Order(Order::Cancel(cancel)) => inbox::cancel(phase, cancel, cx),
+        Input::Order(Order::RecordOutcome(record)) => orders::record_outcome(record, cx),
         Input::Order(order) => keep::note_order(order, cx),
         Input::Host(_) if matches!(phase, Phase::Ended) => {}
         Input::Host(changed) => host::note(*changed, cx),

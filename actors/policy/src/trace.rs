@@ -64,6 +64,7 @@ fn status_in_words(status: &AgentStatus) -> String {
         AgentStatus::Conversation(_) => "conversation".to_owned(),
         AgentStatus::Young { .. } => "young".to_owned(),
         AgentStatus::CannotResume { .. } => "cannot-resume".to_owned(),
+        AgentStatus::NotTaken { .. } => "not-taken".to_owned(),
         AgentStatus::CannotStart { .. } => "cannot-start".to_owned(),
         AgentStatus::Notice { .. } => "notice".to_owned(),
     }
@@ -81,6 +82,8 @@ fn order_in_words(order: &Order) -> String {
         Order::ChangeAccount(_) => "change-account".to_owned(),
         Order::StartTask(start) => format!("task({})", start.task.id),
         Order::EndTask(end) => format!("task-ended({})", end.id),
+        Order::Cancel(cancel) => format!("cancel({})", cancel.message),
+        Order::RecordOutcome(_) => "record-outcome".to_owned(),
         Order::Keep(keep) => format!("keep({})", keep.rule),
     }
 }

@@ -229,6 +229,7 @@ fn end_of_turn(agent: &Agent, session: SessionId, text: &str) -> Vec<Input> {
         outcome: TurnOutcome::Completed,
         text: text.to_owned(),
         answers: true,
+        left: 0,
     };
     agent.in_flight.set(None);
     vec![
@@ -297,6 +298,7 @@ impl Backends for FakeBackends {
                     outcome: TurnOutcome::Interrupted,
                     text: String::new(),
                     answers: true,
+                    left: 0,
                 };
                 agent.say(vec![agent.status(AgentStatus::TurnEnded(ended))]);
             }
@@ -340,7 +342,8 @@ impl Backends for FakeBackends {
                 incarnation: left.incarnation,
                 running: left.running,
                 ages: None,
-                in_flight: got.first().copied(),
+                in_flight: got,
+                on_its_way: false,
                 unknown,
                 tasks: None,
                 statuses: Vec::new(),

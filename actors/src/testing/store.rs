@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use drowse_messages::{
-    Accepted, Event, KeptRelay, MessageId, MessageState, Profile, Progress, Recipe, SavedMessage,
-    SavedSession, SendMessage, SessionId, SessionState,
+    Accepted, Event, KeptRelay, MessageId, MessageQueued, MessageState, Profile, Progress, Recipe,
+    SavedMessage, SavedSession, SendMessage, SessionId, SessionState,
 };
 
 use drowse_policy::session::may_be_adopted;
@@ -115,7 +115,7 @@ impl Shelf {
         };
         let queued = self.messages.values().filter(waits);
         Ok(SavedSession {
-            queued: queued.map(|message| message.id).collect(),
+            queued: queued.map(queued_of).collect(),
             ..saved.clone()
         })
     }
@@ -286,6 +286,7 @@ impl Store for FakeStore {
                 session,
                 key: message.key,
                 text: message.text,
+                priority: message.priority,
                 state: MessageState::Queued,
                 answer: String::new(),
                 at,
@@ -295,6 +296,21 @@ impl Store for FakeStore {
                 message: id,
                 duplicate: false,
             })
+        })
+    }
+
+    fn requeue(&self, session: SessionId, message: MessageId) -> Stored<MessageQueued> {
+        self.note(&format!("requeue {message}"));
+        self.with(|shelf| {
+            let saved = shelf.message(message)?;
+            if saved.session != session {
+                return Err(StoreError::NotFound);
+            }
+            if saved.state != MessageState::Parked {
+                return Err(StoreError::NotParked(message, saved.state));
+            }
+            (saved.state, saved.answer) = (MessageState::Queued, String::new());
+            Ok(queued_of(saved))
         })
     }
 
@@ -379,5 +395,12 @@ impl Store for FakeStore {
 
     fn failing(&self) -> bool {
         lock(&self.shelf).failing
+    }
+}
+
+fn queued_of(message: &SavedMessage) -> MessageQueued {
+    MessageQueued {
+        message: message.id,
+        priority: message.priority,
     }
 }

@@ -8,7 +8,7 @@ use actix::{Actor, Addr, Handler, Message};
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, BootedIdentity, ChildExited, Delivered, DeliveryResult,
     IdleTick, Incarnation, LaunchFailed, Launched, Limit, MessageId, MessageQueued, MonoTime,
-    ProcIdentity, Profile, ReapReport, ReapStep, Running, StartGranted, StatusChanged,
+    Priority, ProcIdentity, Profile, ReapReport, ReapStep, Running, StartGranted, StatusChanged,
     StatusReport, Stop, StopHow, TaskRoster, TreeEmptied, WallTime,
 };
 use drowse_policy::Input;
@@ -91,6 +91,7 @@ impl Lone {
         self.becomes(
             handed(MessageQueued {
                 message: MessageId(1),
+                priority: Priority::Later,
             }),
             "message(1)",
         )
@@ -153,6 +154,7 @@ fn a_failed_launch_becomes_an_input() {
         lone.becomes(
             handed(MessageQueued {
                 message: MessageId(1),
+                priority: Priority::Later,
             }),
             "message(1)",
         )

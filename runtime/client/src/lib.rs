@@ -33,9 +33,9 @@ use std::path::PathBuf;
 
 use drowse_messages::{
     Answer, AskReply, Event, HoldId, HoldReport, KeptReport, MessageId, NewHold, NewKeep,
-    NewMessage, NewSession, NewTask, RestartSession, RestartedSession, Restarting, SavedMessage,
-    Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession, TakenHold,
-    TaskReport, WakeSession,
+    NewMessage, NewOutcome, NewSession, NewTask, RestartSession, RestartedSession, Restarting,
+    SavedMessage, Sent, SessionPage, SessionReport, SessionState, StatusReport, StopSession,
+    TakenHold, TaskReport, WakeSession,
 };
 use hyper::Method;
 
@@ -199,17 +199,19 @@ impl Client {
     }
 
     /// `POST /v1/sessions/{id}/messages`: returns once the message is on disk. The same `key`
-    /// again is the same message.
+    /// again is the same message. A text alone waits for its turn; see [`NewMessage`].
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn send(
         &self,
         session: &str,
-        text: &str,
+        message: impl Into<NewMessage>,
         key: Option<&str>,
     ) -> Result<Sent, ClientError> {
-        self.message_call(session, text, key)?.json().await
+        self.message_call(session, message.into(), key)?
+            .json()
+            .await
     }
 
     /// The same, followed by all that becomes of the message, up to its final state.
@@ -219,23 +221,24 @@ impl Client {
     pub async fn send_streaming(
         &self,
         session: &str,
-        text: &str,
+        message: impl Into<NewMessage>,
         key: Option<&str>,
     ) -> Result<EventStream, ClientError> {
-        self.message_call(session, text, key)?.events().await
+        self.message_call(session, message.into(), key)?
+            .events()
+            .await
     }
 
     fn message_call(
         &self,
         session: &str,
-        text: &str,
+        message: NewMessage,
         key: Option<&str>,
     ) -> Result<Call<'_>, ClientError> {
-        let text = text.to_owned();
         Ok(self
             .post(session_path(session, "/messages")?)
             .header(drowse_messages::IDEMPOTENCY_KEY, key)
-            .body(&NewMessage { text })?)
+            .body(&message)?)
     }
 
     /// `GET /v1/sessions/{id}/messages`: the newest `limit` messages, oldest first.
@@ -257,6 +260,40 @@ impl Client {
     /// See [`ClientError`].
     pub async fn message(&self, message: MessageId) -> Result<SavedMessage, ClientError> {
         self.get(format!("/v1/messages/{message}")).json().await
+    }
+
+    /// `DELETE /v1/messages/{n}`: takes back a message that waits. Again is the same.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `not_queued` when it was delivered, or is over otherwise.
+    pub async fn cancel(&self, message: MessageId) -> Result<SavedMessage, ClientError> {
+        let path = format!("/v1/messages/{message}");
+        self.call(Method::DELETE, path).json().await
+    }
+
+    /// `POST /v1/messages/{n}/retry`: queues a parked message again.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `not_parked` for any other.
+    pub async fn retry(&self, message: MessageId) -> Result<SavedMessage, ClientError> {
+        let path = format!("/v1/messages/{message}/retry");
+        self.post(path).json().await
+    }
+
+    /// `PUT /v1/sessions/{id}/outcome`: records how what the session was for went, in the client's
+    /// words, readable for as long as the session is known; `None` takes it back.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `invalid` for an empty text and for one above 4 KiB.
+    pub async fn record_outcome(
+        &self,
+        session: &str,
+        text: Option<&str>,
+    ) -> Result<(), ClientError> {
+        let path = session_path(session, "/outcome")?;
+        let text = text.map(str::to_owned);
+        let call = self.call(Method::PUT, path).body(&NewOutcome { text })?;
+        call.done().await
     }
 
     /// `GET /v1/sessions/{id}/log`: the newest `limit` kept events of the session, oldest first.

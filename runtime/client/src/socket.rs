@@ -33,8 +33,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drowse_messages::{
-    Answer, FailureCode, Hello, MessageId, Method, Prompted, Role, SOCKET_VERSION, SavedMessage,
-    SessionReport, Welcome, millis,
+    Answer, FailureCode, Hello, MessageId, Method, NewMessage, Prompted, Role, SOCKET_VERSION,
+    SavedMessage, SessionReport, Welcome, millis,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -328,8 +328,13 @@ impl Connection {
     ///
     /// # Errors
     /// See [`SocketError`].
-    pub async fn prompt(&self, text: &str, key: Option<&str>) -> Result<Prompted, SocketError> {
-        let params = json!({"text": text, "key": key});
+    pub async fn prompt(
+        &self,
+        message: impl Into<NewMessage>,
+        key: Option<&str>,
+    ) -> Result<Prompted, SocketError> {
+        let NewMessage { text, priority } = message.into();
+        let params = json!({"text": text, "key": key, "priority": priority});
         self.call(Method::Prompt, params).await
     }
 
@@ -340,15 +345,44 @@ impl Connection {
     /// See [`SocketError`]; `invalid` when the connection has no events.
     pub async fn prompt_stream(
         &self,
-        text: &str,
+        message: impl Into<NewMessage>,
         key: Option<&str>,
     ) -> Result<PromptStream, SocketError> {
+        let NewMessage { text, priority } = message.into();
         let events = self.listen();
         // Known again should the answer be lost.
         let key = key.map_or_else(generate_key, ToOwned::to_owned);
-        let params = json!({"text": text, "key": key, "accepted": true});
+        let params = json!({"text": text, "key": key, "accepted": true, "priority": priority});
         let prompted = self.call(Method::Prompt, params).await?;
         Ok(PromptStream::new(self.clone(), events, prompted))
+    }
+
+    /// Takes back a message that waits. Again is the same.
+    ///
+    /// # Errors
+    /// See [`SocketError`]; `not_queued` when it was delivered, or is over otherwise.
+    pub async fn cancel(&self, message: MessageId) -> Result<SavedMessage, SocketError> {
+        let params = json!({ "message": message });
+        self.call(Method::Cancel, params).await
+    }
+
+    /// Queues a parked message again.
+    ///
+    /// # Errors
+    /// See [`SocketError`]; `not_parked` for any other.
+    pub async fn retry(&self, message: MessageId) -> Result<SavedMessage, SocketError> {
+        let params = json!({ "message": message });
+        self.call(Method::Retry, params).await
+    }
+
+    /// Records how what the session was for went; `None` takes it back. See
+    /// [`Client::record_outcome`](crate::Client::record_outcome).
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    pub async fn record_outcome(&self, text: Option<&str>) -> Result<(), SocketError> {
+        self.order(Method::RecordOutcome, json!({ "text": text }))
+            .await
     }
 
     /// Interrupts the running turn.

@@ -82,6 +82,10 @@ impl Adapter for Claude {
         true
     }
 
+    fn steers(&self) -> bool {
+        true
+    }
+
     fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, fresh_id: &str) -> Plan {
         let resumed = conversation.filter(|known| known.resumable);
         let mut argv = match resumed {

@@ -57,6 +57,10 @@ impl Adapter for Codex {
         true
     }
 
+    fn steers(&self) -> bool {
+        true
+    }
+
     fn plan(&self, recipe: &Recipe, _: Option<&Conversation>, _: &str) -> Plan {
         let mut argv = recipe.argv.clone();
         for (option, setting) in &SCREEN_OPTIONS {

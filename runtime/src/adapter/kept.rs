@@ -165,6 +165,7 @@ mod tests {
             outcome: drowse_messages::TurnOutcome::Lost,
             text: String::new(),
             answers: true,
+            left: 0,
         }));
         assert_eq!(seen.facts, [settled, lost]);
     }

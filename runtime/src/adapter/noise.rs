@@ -20,6 +20,7 @@ fn is_verdict(fact: &Fact) -> bool {
             AgentStatus::TurnEnded(_)
                 | AgentStatus::CannotResume { .. }
                 | AgentStatus::CannotStart { .. }
+                | AgentStatus::NotTaken { .. }
         )
     )
 }

@@ -54,6 +54,10 @@ impl Adapter for Pi {
         false
     }
 
+    fn steers(&self) -> bool {
+        true
+    }
+
     fn plan(&self, recipe: &Recipe, conversation: Option<&Conversation>, _: &str) -> Plan {
         // Pi writes a conversation down with its first answer: before, there is nothing to resume.
         let resumed = conversation.filter(|known| known.resumable);

@@ -75,6 +75,7 @@ impl Observer for RawObserver {
                     outcome: TurnOutcome::Completed,
                     text: String::new(),
                     answers: true,
+                    left: 0,
                 }));
             }
             Direction::Out => {

@@ -13,7 +13,7 @@ use super::outbox::Piece;
 use crate::process::control::CHECKPOINT_BYTES_MAX;
 
 /// Counts up when what an earlier release left would be misread.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// 16 KiB of an answer are kept until the next turn; each keeper holds one. A longer one is only
 /// lost if the daemon dies between hearing it and its disk.
@@ -25,10 +25,10 @@ pub(super) struct About {
     pub(super) session: SessionId,
     pub(super) incarnation: Incarnation,
     pub(super) protocol: Name,
-    /// The message that the agent has whole and has not answered.
-    pub(super) in_flight: Option<MessageId>,
-    /// The last one it answered, and how: it may not be on disk yet.
-    pub(super) answered: Option<(MessageId, TurnEnded)>,
+    /// The messages that the agent has whole and has not answered.
+    pub(super) in_flight: Vec<MessageId>,
+    /// Those it answered last, and how: it may not be on disk yet.
+    pub(super) answered: Option<(Vec<MessageId>, TurnEnded)>,
     /// Its input is being closed, so it is being ended.
     pub(super) closing: bool,
     /// Something is being written at this moment: how much of it arrived, nobody knows.
@@ -130,6 +130,7 @@ pub(super) fn kept_end(ended: &TurnEnded) -> TurnEnded {
         outcome: TurnOutcome::Lost,
         text: String::new(),
         answers: ended.answers,
+        left: ended.left,
     }
 }
 
@@ -143,7 +144,7 @@ mod tests {
                 session: SessionId::from_random(7),
                 incarnation: Incarnation(3),
                 protocol: "claude".parse().unwrap(),
-                in_flight: Some(MessageId(9)),
+                in_flight: vec![MessageId(9)],
                 answered: None,
                 closing: false,
                 writing: true,
@@ -188,6 +189,7 @@ mod tests {
             outcome,
             text: text.to_owned(),
             answers: true,
+            left: 0,
         };
         let short = ended("yes", TurnOutcome::Completed);
         assert_eq!(kept_end(&short), short);

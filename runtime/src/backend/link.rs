@@ -148,10 +148,10 @@ pub(super) struct Link {
     seen: Vec<Input>,
     stderr_tail: Vec<u8>,
     delivery: Option<Delivery>,
-    /// The message that the agent has whole and has not answered.
-    in_flight: Option<MessageId>,
-    /// The last one it answered, and how, until the next.
-    answered: Option<(MessageId, TurnEnded)>,
+    /// The messages that the agent has whole and has not answered.
+    in_flight: Vec<MessageId>,
+    /// Those it answered last, and how, until the next is written.
+    answered: Option<(Vec<MessageId>, TurnEnded)>,
     /// Close stdin once the outbox is empty.
     closing: bool,
     exited: bool,
@@ -237,7 +237,7 @@ impl Link {
             seen: Vec::new(),
             stderr_tail: Vec::new(),
             delivery: None,
-            in_flight: None,
+            in_flight: Vec::new(),
             answered: None,
             closing: false,
             exited: false,
@@ -527,9 +527,17 @@ impl Link {
         }
         if let Fact::Status(AgentStatus::TurnEnded(ended)) = &fact
             && ended.answers
-            && let Some(message) = self.in_flight.take()
         {
-            self.answered = Some((message, kept_end(ended)));
+            let left = usize::try_from(ended.left).unwrap_or(usize::MAX);
+            let answered = self.in_flight.len().saturating_sub(left);
+            let left = self.in_flight.split_off(answered);
+            let answered = std::mem::replace(&mut self.in_flight, left);
+            if !answered.is_empty() {
+                self.answered = Some((answered, kept_end(ended)));
+            }
+        }
+        if let Fact::Status(AgentStatus::NotTaken { .. }) = &fact {
+            self.in_flight.pop();
         }
         if let Fact::Status(AgentStatus::Conversation(conversation)) = &fact {
             self.claim.follow(conversation);

@@ -66,6 +66,13 @@ impl Piece {
         &self.bytes
     }
 
+    /// True when it is one line of JSON of which more than the end of the line is missing: whoever
+    /// reads it has nothing to act on.
+    fn is_unfinished_json(&self) -> bool {
+        let text = self.bytes.trim_ascii_end();
+        text.starts_with(b"{") && !text.contains(&b'\n') && self.written < text.len()
+    }
+
     pub(super) fn is_of_host(&self) -> bool {
         self.of_host.is_some()
     }
@@ -172,10 +179,10 @@ impl Outbox {
     /// The agent reads no more: how far each message in here got.
     pub(super) fn give_up(&mut self) -> Vec<(MessageId, DeliveryResult)> {
         let fate = |piece: Piece| {
-            let result = if piece.written == 0 {
-                DeliveryResult::NotWritten
-            } else {
-                DeliveryResult::PartlyWritten
+            let result = match piece.written {
+                0 => DeliveryResult::NotWritten,
+                _ if piece.is_unfinished_json() => DeliveryResult::CutShort,
+                _ => DeliveryResult::PartlyWritten,
             };
             Some((piece.message?, result))
         };

@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use drowse_messages::{Name, SessionState};
+
+mod say;
+
+pub(crate) use say::{Awaited, MessageArgs, OutcomeArgs, SendArgs, WaitArgs};
 
 /// What is printed below the list of verbs.
 const EXIT_CODES: &str = "\
@@ -96,6 +99,18 @@ pub(crate) enum AskedVerb {
     New(NewArgs),
     /// Send a message and print the answer as it comes
     Send(SendArgs),
+    /// Take back a message that waits
+    Cancel(MessageArgs),
+    /// Queue a parked message again
+    Retry(MessageArgs),
+    /// Interrupt the turn that runs
+    Interrupt {
+        /// Id, unique prefix or name
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Record what came of a session, or show it
+    Outcome(OutcomeArgs),
     /// Talk to a session, and see what it does; leaving it ends nothing
     Attach {
         /// Id, unique prefix or name
@@ -294,22 +309,6 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct SendArgs {
-    /// Id, unique prefix or name
-    #[arg(value_name = "ID")]
-    pub(crate) id: String,
-    /// What to say; "-" reads it from stdin
-    #[arg(value_name = "TEXT|-", allow_hyphen_values = true)]
-    pub(crate) text: String,
-    /// Do not wait for the answer; print the message's number
-    #[arg(long)]
-    pub(crate) no_wait: bool,
-    /// Same key, same message: a repeat shows the first one's answer
-    #[arg(long, value_name = "KEY")]
-    pub(crate) key: Option<String>,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct PsArgs {
     /// All sessions, not only awake ones and the 50 used last
     #[arg(long)]
@@ -347,58 +346,6 @@ pub(crate) struct EventsArgs {
     /// Only those of this session
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct WaitArgs {
-    /// Id, unique prefix or name
-    #[arg(value_name = "ID")]
-    pub(crate) id: String,
-    /// What for
-    #[arg(long = "for", value_name = "WHAT")]
-    pub(crate) awaited: Awaited,
-    /// How long at most: a duration (10m) [default: for ever]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub(crate) timeout: Option<Duration>,
-}
-
-/// What `wait` waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Awaited {
-    /// Nothing runs, nothing waits and nothing holds it
-    Idle,
-    /// It was released
-    Released,
-    /// No turn runs, and no message waits for one
-    Turn,
-    /// The agent asks a person
-    Approval,
-    /// It has no process any more, for whatever reason
-    Ended,
-}
-
-impl Awaited {
-    /// As it is written on the command line.
-    pub(crate) const fn code(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Released => "released",
-            Self::Turn => "turn",
-            Self::Approval => "approval",
-            Self::Ended => "ended",
-        }
-    }
-
-    /// What a session is then.
-    pub(crate) const fn in_words(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Released => "released",
-            Self::Turn => "done with its turn",
-            Self::Approval => "in need of an answer",
-            Self::Ended => "ended",
-        }
-    }
 }
 
 #[derive(Args, Debug)]

@@ -43,7 +43,7 @@ pub(crate) async fn run(
         return Ok(Exit::Ok);
     };
     console.tell(&format!("session {id}"))?;
-    let saying = Saying::new(id, text.clone(), None);
+    let saying = Saying::new(id, text.clone().into(), None);
     talk::until_answered(client, &saying, console).await
 }
 

@@ -7,7 +7,7 @@
 use std::io::{self, Read};
 
 use drowse_client::{Client, ClientError, EventStream};
-use drowse_messages::{Event, MessageId, MessageState, Reason, SessionEvent};
+use drowse_messages::{Event, MessageId, MessageState, NewMessage, Reason, SessionEvent};
 
 use crate::chain::chain;
 use crate::cli::again::of_next_daemon;
@@ -28,15 +28,19 @@ const RETURNS_MAX: u32 = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Saying {
     session: String,
-    text: String,
+    message: NewMessage,
     key: String,
 }
 
 impl Saying {
     /// Without a key of the caller's it gets one, so that it can be repeated safely in any case.
-    pub(crate) fn new(session: String, text: String, key: Option<String>) -> Self {
+    pub(crate) fn new(session: String, message: NewMessage, key: Option<String>) -> Self {
         let key = key.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-        Self { session, text, key }
+        Self {
+            session,
+            message,
+            key,
+        }
     }
 }
 
@@ -56,12 +60,14 @@ pub(crate) async fn run(
             "there is nothing to send: the text is empty",
         ));
     }
-    let saying = Saying::new(args.id.clone(), text, args.key.clone());
+    let priority = args.priority;
+    let message = NewMessage { text, priority };
+    let saying = Saying::new(args.id.clone(), message, args.key.clone());
     if !args.no_wait {
         return until_answered(client, &saying, console).await;
     }
     let sent = client
-        .send(&saying.session, &saying.text, Some(&saying.key))
+        .send(&saying.session, saying.message.clone(), Some(&saying.key))
         .await;
     let sent = sent.map_err(|error| not_sent(error, &saying))?;
     if console.json {
@@ -72,7 +78,7 @@ pub(crate) async fn run(
     Ok(Exit::Ok)
 }
 
-fn read_text(stdin: impl Read) -> Result<String, Failure> {
+pub(crate) fn read_text(stdin: impl Read) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let count = stdin.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if count as u64 > TEXT_BYTES_MAX {
@@ -112,7 +118,7 @@ pub(crate) async fn until_answered(
     console: &mut Console<'_>,
 ) -> Result<Exit, Failure> {
     let sent = client
-        .send_streaming(&saying.session, &saying.text, Some(&saying.key))
+        .send_streaming(&saying.session, saying.message.clone(), Some(&saying.key))
         .await;
     let events = sent.map_err(|error| not_sent(error, saying))?;
     follow(client, saying, events, console).await
@@ -138,8 +144,15 @@ async fn next(events: &mut Result<EventStream, String>, client: &Client, saying:
             Err(error) => Next::Broke(chain(&error)),
         },
         Err(why) => {
-            let Saying { session, text, key } = saying;
-            let ask = async || client.send_streaming(session, text, Some(key)).await;
+            let Saying {
+                session,
+                message,
+                key,
+            } = saying;
+            let ask = async || {
+                let message = message.clone();
+                client.send_streaming(session, message, Some(key)).await
+            };
             let back = of_next_daemon(ask).await;
             back.map_or_else(|| Next::Gone(why.clone()), Next::Back)
         }
@@ -345,6 +358,13 @@ pub(crate) fn account(message: Option<MessageId>, state: MessageState, text: &st
              work, then send what is still to be done"
         ),
         MessageState::Cancelled => format!("{which} was cancelled before it was delivered"),
+        MessageState::Parked => {
+            let again = message.map_or_else(String::new, |id| format!(" (drowse retry {id})"));
+            format!(
+                "{which} was put aside{colon}{text}\n\
+                 no agent read it to its end, so nothing was done: it can be queued again{again}"
+            )
+        }
         MessageState::Queued | MessageState::Delivered | MessageState::Answered => {
             format!("{which} is {}", state.code())
         }

@@ -16,6 +16,7 @@ const TRAITS: AgentTraits = AgentTraits {
     can_resume: true,
     reports_tasks: false,
     observed: false,
+    steers: false,
 };
 
 fn name(text: &str) -> Name {

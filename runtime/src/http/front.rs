@@ -27,6 +27,8 @@ pub trait Front: Send + Sync + fmt::Debug {
     fn resolve<'a>(&'a self, text: &'a str) -> Answer<'a, SessionId>;
     /// Accepts a message.
     fn send(&self, id: SessionId, message: SendMessage) -> Answer<'_, Accepted>;
+    /// Queues a parked message again.
+    fn retry(&self, id: SessionId, message: MessageId) -> Answer<'_, ()>;
     /// Passes an order on.
     fn order(&self, id: SessionId, order: Order) -> Answer<'_, ()>;
     /// Has a session go on with another environment.
@@ -81,6 +83,10 @@ impl Front for DaemonHandle {
 
     fn send(&self, id: SessionId, message: SendMessage) -> Answer<'_, Accepted> {
         Box::pin(Self::send(self, id, message))
+    }
+
+    fn retry(&self, id: SessionId, message: MessageId) -> Answer<'_, ()> {
+        Box::pin(Self::retry(self, id, message))
     }
 
     fn order(&self, id: SessionId, order: Order) -> Answer<'_, ()> {

@@ -81,7 +81,7 @@ const OF_DAEMON: [&str; 2] = ["draining", "store_failed"];
 const OF_SESSION: [&str; 3] = ["no_such_session", "ambiguous", "session_failed"];
 
 /// The status of each code, as the problems themselves have it.
-const STATUSES: [(&str, u16); 23] = [
+const STATUSES: [(&str, u16); 25] = [
     ("no_such_session", 404),
     ("ambiguous", 409),
     ("name_taken", 409),
@@ -91,6 +91,8 @@ const STATUSES: [(&str, u16); 23] = [
     ("not_running", 409),
     ("cannot_resume", 409),
     ("relayed", 409),
+    ("not_queued", 409),
+    ("not_parked", 409),
     ("not_pending", 410),
     ("inbox_full", 429),
     ("draining", 503),
@@ -129,7 +131,7 @@ const POST: Operation = Operation {
     ..GET
 };
 
-const OPERATIONS: [Operation; 30] = [
+const OPERATIONS: [Operation; 33] = [
     Operation {
         path: "/livez",
         id: "live",
@@ -223,6 +225,24 @@ const OPERATIONS: [Operation; 30] = [
         ..GET
     },
     Operation {
+        path: "/v1/messages/{message}",
+        method: "delete",
+        id: "cancel",
+        about: "Takes back a message that waits. Again is the same",
+        status: 200,
+        answers: &[(JSON, Answer::One("SavedMessage"))],
+        problems: &["no_such_session", "invalid", "not_queued", "session_failed"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/messages/{message}/retry",
+        id: "retry",
+        about: "Queues a parked message again",
+        answers: &[(JSON, Answer::One("SavedMessage"))],
+        problems: &["no_such_session", "invalid", "not_parked"],
+        ..POST
+    },
+    Operation {
         path: "/v1/sessions",
         id: "list",
         about: "A page of the sessions: awake ones first, then the most recently used",
@@ -272,6 +292,15 @@ const OPERATIONS: [Operation; 30] = [
         body: Body::Required("NewMessage"),
         answers: &[(JSON, Answer::One("Sent"))],
         problems: &["inbox_full", "relayed", "too_many_streams"],
+        ..POST
+    },
+    Operation {
+        path: "/v1/sessions/{session}/outcome",
+        method: "put",
+        id: "record_outcome",
+        about: "Records what came of the session, in the client's words; `null` takes it back",
+        body: Body::Required("NewOutcome"),
+        problems: &["invalid"],
         ..POST
     },
     Operation {

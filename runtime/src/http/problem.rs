@@ -129,6 +129,16 @@ const fn kind_of(refusal: &Refusal) -> Kind {
             "The conversation cannot be resumed",
         ),
         Refusal::NotPending { .. } => (StatusCode::GONE, TerminalRequest, "No longer pending"),
+        Refusal::NotQueued { .. } => (
+            StatusCode::CONFLICT,
+            TerminalRequest,
+            "The message no longer waits",
+        ),
+        Refusal::NotParked { .. } => (
+            StatusCode::CONFLICT,
+            TerminalRequest,
+            "The message is not parked",
+        ),
         Refusal::InboxFull { .. } => (
             StatusCode::TOO_MANY_REQUESTS,
             Retryable,

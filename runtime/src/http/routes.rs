@@ -10,9 +10,9 @@ use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource, guard};
 use drowse_actors::ports::Page;
 use drowse_messages::{
-    Accepted, AnswerAsk, AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, Interrupt, LAST_EVENT_ID,
-    MessageId, Name, NewMessage, Order, PREFER, PREFERENCE_APPLIED, Refusal, SendMessage, Sent,
-    SessionId, SessionState, StatusReport, Stop, StopHow, StopSession, Wake, WakeSession,
+    Accepted, AnswerAsk, AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, Interrupt, LAST_EVENT_ID, Name,
+    NewMessage, Order, PREFER, PREFERENCE_APPLIED, Refusal, SendMessage, Sent, SessionId,
+    SessionState, StatusReport, Stop, StopHow, StopSession, Wake, WakeSession,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
-use super::{Context, account, body, kept, kit, metrics, open, openapi, socket};
+use super::{Context, account, body, inbox, kept, kit, metrics, open, openapi, socket};
 
 pub(super) type Answered = Result<HttpResponse, Problem>;
 
@@ -63,7 +63,16 @@ pub(super) fn configure(app: &mut ServiceConfig) {
             .default_service(refuse_method("GET, POST")),
     )
     .service(post_only("/v1/restart", web::post().to(restart)))
-    .service(get_only("/v1/messages/{message}", web::get().to(message)))
+    .service(
+        web::resource("/v1/messages/{message}")
+            .route(web::get().to(message))
+            .route(web::delete().to(inbox::delete))
+            .default_service(refuse_method("DELETE, GET")),
+    )
+    .service(post_only(
+        "/v1/messages/{message}/retry",
+        web::post().to(inbox::queue_again),
+    ))
     .service(
         web::resource("/v1/sessions")
             .route(web::get().to(list))
@@ -119,6 +128,11 @@ fn configure_orders(app: &mut ServiceConfig) {
             "/v1/sessions/{session}/restart",
             web::post().to(account::restart),
         ))
+        .service(
+            web::resource("/v1/sessions/{session}/outcome")
+                .route(web::put().to(inbox::record_outcome))
+                .default_service(refuse_method("PUT")),
+        )
         .service(post_only(
             "/v1/sessions/{session}/asks/{ask}",
             web::post().to(answer),
@@ -256,7 +270,7 @@ async fn report(context: Data<Context>, session: web::Path<String>) -> Answered 
     Ok(HttpResponse::Ok().json(context.daemon.report(id).await?))
 }
 
-async fn order(context: &Context, session: &str, order: Order) -> Answered {
+pub(super) async fn order(context: &Context, session: &str, order: Order) -> Answered {
     let id = context.daemon.resolve(session).await?;
     context.daemon.order(id, order).await?;
     Ok(HttpResponse::Accepted().json(Ordered {}))
@@ -358,6 +372,7 @@ async fn new_message(
     Ok(SendMessage {
         text: message.text,
         key: idempotency_key(request)?,
+        priority: message.priority,
         by: who(request),
     })
 }
@@ -484,12 +499,7 @@ async fn messages(
 }
 
 async fn message(context: Data<Context>, message: web::Path<String>) -> Answered {
-    let id = message.parse().map(MessageId).map_err(|_| {
-        Problem::invalid(
-            "message",
-            format!("{:?} is not the number of a message", *message),
-        )
-    })?;
+    let id = inbox::number(&message)?;
     Ok(HttpResponse::Ok().json(context.daemon.message(id).await?))
 }
 

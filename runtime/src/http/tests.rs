@@ -145,6 +145,7 @@ fn shared(folder: &Path, config: &str) -> Arc<Shared> {
             can_resume: true,
             reports_tasks: false,
             observed: false,
+            steers: false,
         },
     }];
     let files = vec![ConfigFile {

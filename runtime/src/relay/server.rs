@@ -446,6 +446,7 @@ fn refusal(error: StoreError, session: SessionId) -> Refusal {
         },
         StoreError::NameTaken
         | StoreError::Ambiguous(_)
+        | StoreError::NotParked(..)
         | StoreError::InboxFull(_)
         | StoreError::Invalid(_)
         | StoreError::Failed(_) => Refusal::StoreFailed {

@@ -1,10 +1,13 @@
 //! Messages to agents: accepted, delivered, settled.
 //!
-//! Invariant: `queued -> delivered -> final`, back to queued only by a settlement that says so,
-//! and nothing leaves a final state; a key stands for one message of its session for ever.
+//! Invariant: `queued -> delivered -> final`, back to queued only by a settlement that says so; of
+//! final states only `parked` is left, when a person asks for it; a key stands for one message of its session for ever.
 
 use drowse_actors::ports::StoreError;
-use drowse_messages::{Accepted, MessageId, MessageState, SavedMessage, SessionId, WallTime};
+use drowse_messages::{
+    Accepted, MessageId, MessageQueued, MessageState, Priority, SavedMessage, SendMessage,
+    SessionId, WallTime,
+};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::sql::{Fault, key_of, number, session_id, unsigned};
@@ -30,7 +33,7 @@ const PAGE_MAX: usize = 1_000;
 /// 16 MiB of text in one answer: one message of the largest kind always fits.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-const COLUMNS: &str = "id, session, key, state, at, text, answer";
+const COLUMNS: &str = "id, session, key, state, at, priority, text, answer";
 
 /// Refuses, before it takes room in a queue, what can never be accepted.
 pub(super) fn check(text: &str, key: Option<&str>) -> Result<(), StoreError> {
@@ -55,11 +58,10 @@ pub(super) fn check(text: &str, key: Option<&str>) -> Result<(), StoreError> {
 pub(super) fn enqueue(
     conn: &Connection,
     session: SessionId,
-    text: &str,
-    key: Option<&str>,
+    sent: &SendMessage,
     now: WallTime,
 ) -> Result<Accepted, Fault> {
-    let session = key_of(session);
+    let (session, key) = (key_of(session), sent.key.as_deref());
     if let Some(known) = known(conn, session, key)? {
         return Ok(Accepted {
             message: known,
@@ -80,9 +82,16 @@ pub(super) fn enqueue(
         return Err(StoreError::InboxFull(waiting).into());
     }
     conn.prepare_cached(
-        "INSERT INTO messages (session, key, state, at, text) VALUES (?1, ?2, 'queued', ?3, ?4)",
+        "INSERT INTO messages (session, key, state, at, priority, text)
+         VALUES (?1, ?2, 'queued', ?3, ?4, ?5)",
     )?
-    .execute(params![session, key, number(now.0), text])?;
+    .execute(params![
+        session,
+        key,
+        number(now.0),
+        sent.priority.code(),
+        sent.text
+    ])?;
     let message = MessageId(unsigned(conn.last_insert_rowid()));
     Ok(Accepted {
         message,
@@ -137,6 +146,28 @@ pub(super) fn settle(
     Ok(())
 }
 
+/// Queues a parked message of the session again.
+pub(super) fn requeue(
+    conn: &Connection,
+    session: SessionId,
+    message: MessageId,
+) -> Result<MessageQueued, Fault> {
+    let known = read(conn, message)?;
+    if known.session != session {
+        return Err(StoreError::NotFound.into());
+    }
+    let changed = conn
+        .prepare_cached(
+            "UPDATE messages SET state = 'queued', answer = '' WHERE id = ?1 AND state = 'parked'",
+        )?
+        .execute([number(message.0)])?;
+    if changed == 0 {
+        return Err(StoreError::NotParked(message, known.state).into());
+    }
+    let priority = known.priority;
+    Ok(MessageQueued { message, priority })
+}
+
 /// Reads one message.
 pub(super) fn read(conn: &Connection, message: MessageId) -> Result<SavedMessage, Fault> {
     conn.prepare_cached(&format!("SELECT {COLUMNS} FROM messages WHERE id = ?1"))?
@@ -170,38 +201,39 @@ pub(super) fn newest(
 }
 
 /// The messages of a session that wait, in order.
-pub(super) fn queued(conn: &Connection, session: i64) -> rusqlite::Result<Vec<MessageId>> {
+pub(super) fn queued(conn: &Connection, session: i64) -> rusqlite::Result<Vec<MessageQueued>> {
     conn.prepare_cached(
-        "SELECT id FROM messages WHERE session = ?1 AND state = 'queued' ORDER BY id",
+        "SELECT id, priority FROM messages WHERE session = ?1 AND state = 'queued' ORDER BY id",
     )?
-    .query_map([session], |row| Ok(MessageId(unsigned(row.get(0)?))))?
+    .query_map([session], |row| {
+        let priority: String = row.get(1)?;
+        Ok(MessageQueued {
+            message: MessageId(unsigned(row.get(0)?)),
+            priority: Priority::from_code(&priority).unwrap_or_default(),
+        })
+    })?
     .collect()
 }
 
 fn saved(row: &Row<'_>) -> rusqlite::Result<SavedMessage> {
-    let code: String = row.get(3)?;
+    let (code, priority): (String, String) = (row.get(3)?, row.get(5)?);
     Ok(SavedMessage {
         id: MessageId(unsigned(row.get(0)?)),
         session: session_id(row.get(1)?),
         key: row.get(2)?,
         state: state_of(&code),
         at: WallTime(unsigned(row.get(4)?)),
-        text: row.get(5)?,
-        answer: row.get(6)?,
+        priority: Priority::from_code(&priority).unwrap_or_default(),
+        text: row.get(6)?,
+        answer: row.get(7)?,
     })
 }
 
 /// The state with this wire name. Only wire names are ever written; of anything else it is
 /// unknown what became of the message, which is a state of its own.
 fn state_of(code: &str) -> MessageState {
-    [
-        MessageState::Queued,
-        MessageState::Delivered,
-        MessageState::Answered,
-        MessageState::Failed,
-        MessageState::Cancelled,
-    ]
-    .into_iter()
-    .find(|state| state.code() == code)
-    .unwrap_or(MessageState::Unknown)
+    MessageState::ALL
+        .into_iter()
+        .find(|state| state.code() == code)
+        .unwrap_or(MessageState::Unknown)
 }

@@ -7,7 +7,7 @@
 use rusqlite::Connection;
 
 /// One step per version, oldest first; each runs in a transaction of its own.
-const STEPS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
+const STEPS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 /// Sessions are split: what is listed is small and clear, what is secret is sealed and apart, so
 /// that a page of a listing reads few pages of the file. Numbers (`AUTOINCREMENT`) are never used
@@ -98,6 +98,15 @@ CREATE TABLE relays (
     session INTEGER PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
     sealed  BLOB    NOT NULL
 ) STRICT;
+";
+
+/// How urgent a message is, and what a client says came of a session. What waits is read from its
+/// index alone: in the row the priority stands behind the texts.
+const VERSION_4: &str = "
+ALTER TABLE messages ADD COLUMN priority TEXT NOT NULL DEFAULT 'later';
+DROP INDEX messages_queued;
+CREATE INDEX messages_queued ON messages (session, id, priority) WHERE state = 'queued';
+ALTER TABLE sessions ADD COLUMN outcome TEXT;
 ";
 
 /// The version this program writes.

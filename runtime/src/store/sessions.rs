@@ -31,7 +31,7 @@ const CANDIDATES_MAX: usize = 8;
 
 const COLUMNS: &str = "id, name, agent, protocol, cwd, limits, created, state, incarnation, \
                        running, conversation, end, last_error, state_since, last_active, keeping, \
-                       hosted";
+                       hosted, outcome";
 
 /// Writes a new session down, its secrets sealed.
 pub(super) fn open(conn: &Connection, seal: &Seal, profile: &Profile) -> Result<(), Fault> {
@@ -247,13 +247,14 @@ pub(super) fn save(
     let running = running.as_ref().map(json).transpose()?;
     let conversation = progress.conversation.as_ref().map(json).transpose()?;
     let end = progress.end.as_ref().map(json).transpose()?;
+    let outcome = progress.outcome.as_ref().map(json).transpose()?;
     let keeping = Some(&progress.keeping).filter(|keeping| !keeping.is_empty());
     let keeping = keeping.map(json).transpose()?;
     conn.prepare_cached(
         "UPDATE sessions
          SET state_since = iif(state = ?2, state_since, ?8), last_active = ?8, state = ?2,
              incarnation = ?3, running = ?4, conversation = ?5, end = ?6, last_error = ?7,
-             keeping = ?9, hosted = ?10
+             keeping = ?9, hosted = ?10, outcome = ?11
          WHERE id = ?1",
     )?
     .execute(params![
@@ -267,6 +268,7 @@ pub(super) fn save(
         number(now.0),
         keeping,
         hosted_number(progress.hosted),
+        outcome,
     ])?;
     Ok(())
 }
@@ -351,6 +353,7 @@ struct Columns {
     last_active: i64,
     keeping: Option<String>,
     hosted: i64,
+    outcome: Option<String>,
 }
 
 fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
@@ -372,6 +375,7 @@ fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
         last_active: row.get(14)?,
         keeping: row.get(15)?,
         hosted: row.get(16)?,
+        outcome: row.get(17)?,
     })
 }
 
@@ -400,6 +404,7 @@ impl Columns {
             last_error: self.last_error,
             keeping: optional("keeping", self.keeping.as_deref())?.unwrap_or_default(),
             hosted: hosted_of(self.hosted)?,
+            outcome: optional("outcome", self.outcome.as_deref())?,
             ages: ages.flatten(),
         };
         let profile = Profile {

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use drowse_actors::ports::{Clock, Page, Store, StoreError, Stored};
 use drowse_messages::{
-    BootedIdentity, Conversation, Incarnation, LimitOverrides, MessageId, MonoTime, ProcIdentity,
-    Profile, Progress, Recipe, Running, SendMessage, SessionId, SessionState, WallTime, Who,
+    BootedIdentity, Conversation, Incarnation, LimitOverrides, MessageId, MessageQueued, MonoTime,
+    Priority, ProcIdentity, Profile, Progress, Recipe, Running, SendMessage, SessionId,
+    SessionState, WallTime, Who,
 };
 
 use super::SqliteStore;
@@ -136,13 +137,21 @@ fn message(text: &str) -> SendMessage {
     SendMessage {
         text: text.to_owned(),
         key: None,
+        priority: Priority::default(),
         by: Who::Client("test".to_owned()),
     }
+}
+
+/// A message of the ordinary kind that waits.
+fn later(message: MessageId) -> MessageQueued {
+    let priority = Priority::Later;
+    MessageQueued { message, priority }
 }
 
 fn keyed(text: &str, key: &str) -> SendMessage {
     SendMessage {
         key: Some(key.to_owned()),
+        priority: Priority::default(),
         ..message(text)
     }
 }

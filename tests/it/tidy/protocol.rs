@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use drowse_messages::{
     Answer, AnswerCall, CloseWhy, DropReason, Failure, FailureCode, GapNote, Hello, MessageCall,
-    MessageId, MessageState, MessagesCall, Method, Notification, Position, Prompt, Prompted, Role,
-    SessionId, SocketBounds, StopCall, Subscribe, WakeCall, WarningNote, Welcome,
+    MessageId, MessageState, MessagesCall, Method, Notification, OutcomeCall, Position, Priority,
+    Prompt, Prompted, Role, SavedMessage, SessionId, SocketBounds, StopCall, Subscribe, WakeCall,
+    WarningNote, Welcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -85,7 +86,12 @@ fn every_method_has_an_example_that_is_one() {
             Method::Wake => _ = is::<WakeCall>(&params),
             Method::Stop => _ = is::<StopCall>(&params),
             Method::Messages => _ = is::<MessagesCall>(&params),
-            Method::Message => _ = is::<MessageCall>(&params),
+            Method::Message | Method::Retry => _ = is::<MessageCall>(&params),
+            Method::Cancel => {
+                is::<MessageCall>(&params);
+                is::<SavedMessage>(&examples[1]["result"]);
+            }
+            Method::RecordOutcome => drop(is::<OutcomeCall>(&params)),
             Method::Subscribe => {
                 is::<Subscribe>(&params);
                 is::<Position>(&examples[1]["result"]);
@@ -209,6 +215,7 @@ fn the_schema_has_every_field() {
     properties(&schema, "Position", &position);
     let prompt = Prompt {
         key: Some(String::new()),
+        priority: Priority::Next,
         ..Prompt::default()
     };
     properties(&schema, "Prompt", &prompt);
@@ -224,6 +231,7 @@ fn the_schema_has_every_field() {
         answer: Answer::Allow,
     };
     properties(&schema, "AnswerCall", &answer);
+    properties(&schema, "OutcomeCall", &OutcomeCall::default());
     properties(&schema, "WakeCall", &WakeCall::default());
     properties(&schema, "StopCall", &StopCall::default());
     properties(&schema, "MessagesCall", &MessagesCall { limit: Some(1) });
@@ -272,6 +280,14 @@ fn the_schema_has_every_code() {
     assert_eq!(
         names(&schema["$defs"]["Role"]),
         [Role::Watch, Role::Drive].map(|it| json!(it))
+    );
+    assert_eq!(
+        names(&schema["$defs"]["Priority"]),
+        Priority::ALL.map(|it| json!(it))
+    );
+    assert_eq!(
+        names(&schema["$defs"]["MessageState"]),
+        MessageState::ALL.map(|it| json!(it))
     );
     let codes: Vec<Value> = FailureCode::ALL.iter().map(|it| json!(it)).collect();
     assert_eq!(names(&schema["$defs"]["FailureCode"]), codes);

@@ -60,13 +60,15 @@ pub(super) fn begin(adopted: &Adopted, cx: &mut Cx<'_>) -> Phase {
     if let Some(tasks) = &adopted.tasks {
         quietly(cx, |cx| live.replace_roster(tasks, cx));
     }
-    let phase = match adopted.in_flight {
-        Some(message) => Phase::Working(live, Turn::taken_up(Some(message), cx)),
-        None => {
-            let mut rest = Rest::from(cx.now);
-            rest.pinned = adopted.ages.as_ref().and_then(|ages| ages.pinned);
-            Phase::Resting(live, rest)
-        }
+    let phase = if adopted.in_flight.is_empty() {
+        let mut rest = Rest::from(cx.now);
+        rest.pinned = adopted.ages.as_ref().and_then(|ages| ages.pinned);
+        Phase::Resting(live, rest)
+    } else {
+        Phase::Working(
+            live,
+            Turn::taken_up(adopted.in_flight.clone(), adopted.on_its_way, cx),
+        )
     };
     let statuses = adopted.statuses.iter();
     let mut phase = statuses.fold(phase, |phase, status| restate(phase, status, cx));
@@ -96,7 +98,7 @@ fn restate(phase: Phase, status: &AgentStatus, cx: &mut Cx<'_>) -> Phase {
             turn::on_ended(live, turn, ended, cx)
         }
         (Phase::Resting(live, _), AgentStatus::TurnStarted) => {
-            Phase::Working(live, Turn::taken_up(None, cx))
+            Phase::Working(live, Turn::taken_up(Vec::new(), false, cx))
         }
         (mut phase, status) => {
             if let Phase::Working(live, _) | Phase::Resting(live, _) = &mut phase {

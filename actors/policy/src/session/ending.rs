@@ -21,7 +21,7 @@ use self::found::Found;
 use super::live::Live;
 use super::purpose::Purpose;
 use super::turn::{self, Turn};
-use super::{Cx, Phase, change, host, keep, orders};
+use super::{Cx, Phase, change, host, inbox, keep, orders};
 use crate::effect::{BackendOrder, Effect, Input};
 
 mod found;
@@ -145,8 +145,14 @@ impl Ending {
         &self.running
     }
 
-    pub(super) fn message(&self) -> Option<MessageId> {
+    /// The message that caused the turn that still runs.
+    fn message(&self) -> Option<MessageId> {
         self.turn.as_ref().and_then(Turn::message)
+    }
+
+    /// Those the agent was given and has not answered.
+    pub(super) fn messages(&self) -> &[MessageId] {
+        self.turn.as_ref().map_or(&[], Turn::messages)
     }
 
     /// The next daemon decides what follows.
@@ -202,8 +208,12 @@ impl Ending {
     fn on_status(&mut self, status: &AgentStatus, cx: &mut Cx<'_>) {
         match status {
             AgentStatus::TurnEnded(ended) => {
-                if let Some(turn) = self.turn.take_if(|turn| turn.is_ended_by(ended)) {
-                    turn::end(&turn, ended, cx);
+                let turn = self.turn.take();
+                self.turn = turn.and_then(|turn| turn::end_while_ending(turn, ended, cx));
+            }
+            AgentStatus::NotTaken { error } => {
+                if let Some(turn) = &mut self.turn {
+                    turn.refused(error, cx);
                 }
             }
             AgentStatus::Conversation(conversation) => cx.common.follow(conversation),
@@ -224,24 +234,26 @@ impl Ending {
 
     /// A message that did not reach the agent is not lost with it.
     fn on_delivered(&mut self, delivered: Delivered, cx: &mut Cx<'_>) {
-        let unheard = match delivered.result {
-            DeliveryResult::NotWritten | DeliveryResult::Void => true,
-            DeliveryResult::Written | DeliveryResult::PartlyWritten => false,
-        };
-        if !unheard || self.message() != Some(delivered.message) {
+        let message = delivered.message;
+        let Some(turn) = self
+            .turn
+            .as_mut()
+            .filter(|turn| turn.awaited() == Some(message))
+        else {
             return;
-        }
-        let turn = self.turn.take();
-        if delivered.result == DeliveryResult::NotWritten
-            && let Some(turn) = turn
-        {
-            if self.purpose.cancels() {
+        };
+        match delivered.result {
+            DeliveryResult::Written | DeliveryResult::PartlyWritten => return,
+            DeliveryResult::Void => {}
+            DeliveryResult::NotWritten | DeliveryResult::CutShort if self.purpose.cancels() => {
                 let why = self.purpose.reason().to_string();
-                cx.settle(delivered.message, MessageState::Cancelled, &why);
-            } else {
-                turn::put_back(&turn, cx);
+                cx.settle(message, MessageState::Cancelled, &why);
             }
+            DeliveryResult::CutShort if self.purpose.is_crash() => inbox::cut_short(message, cx),
+            DeliveryResult::NotWritten | DeliveryResult::CutShort => inbox::put_back(message, cx),
         }
+        turn.withdraw();
+        self.turn = self.turn.take().filter(Turn::runs);
     }
 
     fn note_exit(&mut self, exited: &ChildExited) {
@@ -258,7 +270,8 @@ impl Ending {
             Order::Wake(wake) => self.purpose.wake(wake.fresh),
             Order::ChangeAccount(change) => self.purpose.join_change(&change.by),
             Order::Answer(answer) => orders::refuse_answer(answer, cx),
-            Order::LiftHold(_) | Order::EndTask(_) => {}
+            Order::LiftHold(_) | Order::EndTask(_) | Order::Cancel(_) | Order::RecordOutcome(_) => {
+            }
             Order::Keep(wanted) => keep::ask(wanted, false, self.state(), cx),
             Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
                 orders::refuse_not_running(self.state(), cx);
@@ -451,12 +464,12 @@ impl Ending {
         }
         let left = self.kept.take().unwrap_or_default();
         let kept = keep::retire(&self.running, &left, cx);
-        if let Some(message) = self.message() {
-            let why = format!(
-                "the agent ended while it worked on this: {}",
-                self.purpose.reason()
-            );
-            cx.settle(message, MessageState::Unknown, &why);
+        let why = format!(
+            "the agent ended while it worked on this: {}",
+            self.purpose.reason()
+        );
+        for message in self.messages() {
+            cx.settle(*message, MessageState::Unknown, &why);
         }
         let processes = self.processes.take();
         let end = EndReport {

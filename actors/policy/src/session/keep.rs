@@ -449,7 +449,8 @@ impl Clearing {
             Order::ChangeAccount(_) => self.purpose.wake(false),
             Order::Answer(answer) => super::orders::refuse_answer(answer, cx),
             Order::Keep(keep) => ask(keep, false, "stopping", cx),
-            Order::LiftHold(_) | Order::EndTask(_) => {}
+            Order::LiftHold(_) | Order::EndTask(_) | Order::Cancel(_) | Order::RecordOutcome(_) => {
+            }
             Order::Interrupt(_) | Order::TakeHold(_) | Order::StartTask(_) => {
                 super::orders::refuse_not_running("stopping", cx);
             }

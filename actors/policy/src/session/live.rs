@@ -203,6 +203,7 @@ impl Live {
             | AgentStatus::TurnStarted
             | AgentStatus::TurnEnded(_)
             | AgentStatus::CannotResume { .. }
+            | AgentStatus::NotTaken { .. }
             | AgentStatus::CannotStart { .. } => {}
         }
     }

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    AnswerAsk, HoldId, HoldTaken, HostEnd, Lease, Order, Refusal, SessionEvent, Stop, StopHow,
-    millis,
+    AnswerAsk, HoldId, HoldTaken, HostEnd, Lease, Order, Outcome, RecordOutcome, Refusal,
+    SessionEvent, Stop, StopHow, millis,
 };
 
 use super::ending::Ending;
@@ -16,11 +16,13 @@ use super::live::Live;
 use super::purpose::Purpose;
 use super::starting::Starting;
 use super::turn::Turn;
-use super::{Cx, Phase, change, host, report};
+use super::{Cx, Phase, change, host, inbox, report};
 use crate::effect::{BackendOrder, Effect};
 
 /// 24 h: a lease is renewed by whoever needs it; one that would last longer is forgotten.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
+/// 4 KiB: an outcome is a sentence and perhaps a link, not the work itself.
+pub const OUTCOME_BYTES_MAX: usize = 4 * 1024;
 /// 64 leases on one session: more is a loop that forgets to lift.
 pub const LEASES_MAX: usize = 64;
 
@@ -49,8 +51,8 @@ pub(super) fn refuse_answer(answer: &AnswerAsk, cx: &mut Cx<'_>) {
 /// Stopping cancels what waits; a shutdown and a release keep it.
 pub(super) fn cancel_for(how: StopHow, cx: &mut Cx<'_>) {
     match how {
-        StopHow::Stop | StopHow::StopAll => cx.cancel_inbox("the session was stopped"),
-        StopHow::Remove => cx.cancel_inbox("the session was removed"),
+        StopHow::Stop | StopHow::StopAll => inbox::cancel_all("the session was stopped", cx),
+        StopHow::Remove => inbox::cancel_all("the session was removed", cx),
         StopHow::Release | StopHow::Shutdown => {}
     }
 }
@@ -87,6 +89,28 @@ pub(super) fn take_lease(hold: &HoldTaken, cx: &mut Cx<'_>) {
     });
 }
 
+/// A client says how it went. Drowse itself never does.
+pub(super) fn record_outcome(record: &RecordOutcome, cx: &mut Cx<'_>) {
+    let bytes = record.text.as_ref().map(String::len);
+    if bytes.is_some_and(|bytes| bytes == 0 || bytes > OUTCOME_BYTES_MAX) {
+        let detail = format!(
+            "an outcome has 1 to {OUTCOME_BYTES_MAX} bytes, and this one {}",
+            bytes.unwrap_or_default()
+        );
+        let field = "text".to_owned();
+        return refuse(Refusal::Invalid { field, detail }, cx);
+    }
+    cx.common.outcome = record.text.clone().map(|text| Outcome {
+        text,
+        by: record.by.clone(),
+        at: cx.common.wall,
+    });
+    cx.publish(SessionEvent::OutcomeRecorded {
+        text: record.text.clone(),
+        by: record.by.clone(),
+    });
+}
+
 /// Lifts a lease; one that is gone already is fine.
 pub(super) fn lift_lease(id: HoldId, expired: bool, cx: &mut Cx<'_>) {
     if cx.common.leases.remove(&id).is_some() {
@@ -120,7 +144,10 @@ pub(super) fn on_asleep(phase: Phase, order: &Order, cx: &mut Cx<'_>) -> Phase {
             cx.common.failed_starts = 0;
             Starting::begin(false, cx)
         }
-        Order::LiftHold(_) | Order::EndTask(_) => phase,
+        // The last two are dealt with already, whatever the phase.
+        Order::LiftHold(_) | Order::EndTask(_) | Order::Cancel(_) | Order::RecordOutcome(_) => {
+            phase
+        }
         Order::Keep(wanted) => {
             let state = report::state(&phase, cx.common).code();
             keep::ask(wanted, false, state, cx);
@@ -185,6 +212,8 @@ pub(super) fn on_working(mut live: Box<Live>, turn: Turn, order: &Order, cx: &mu
         Order::LiftHold(lifted) => lift_lease(lifted.id, false, cx),
         Order::StartTask(start) => live.tasks.start(start, cx),
         Order::EndTask(end) => live.tasks.end(end, cx),
+        // Dealt with already, whatever the phase.
+        Order::Cancel(_) | Order::RecordOutcome(_) => {}
     }
     Phase::Working(live, turn)
 }
@@ -202,6 +231,8 @@ pub(super) fn on_resting(mut live: Box<Live>, rest: Rest, order: &Order, cx: &mu
         Order::LiftHold(lifted) => lift_lease(lifted.id, false, cx),
         Order::StartTask(start) => live.tasks.start(start, cx),
         Order::EndTask(end) => live.tasks.end(end, cx),
+        // Dealt with already, whatever the phase.
+        Order::Cancel(_) | Order::RecordOutcome(_) => {}
     }
     Phase::Resting(live, rest)
 }

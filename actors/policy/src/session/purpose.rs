@@ -168,6 +168,11 @@ impl Purpose {
         }
     }
 
+    /// True when the agent ended by itself.
+    pub(super) fn is_crash(&self) -> bool {
+        matches!(self.goal, Goal::Crash { .. })
+    }
+
     /// True when the agent did not get ready.
     pub(super) fn is_failed_start(&self) -> bool {
         matches!(self.goal, Goal::StartFailed { .. })
@@ -243,6 +248,10 @@ impl Purpose {
             return Clearing::begin(self, false);
         }
         cx.common.leases.clear();
+        if matches!(self.goal, Goal::Remove | Goal::Shutdown) {
+            // Also one that came during the teardown.
+            self.end_host(cx);
+        }
         match (self.goal, self.next) {
             (Goal::Remove, _) => {
                 // Also what came during the teardown: nobody is left to wait for it.

@@ -18,6 +18,7 @@ impl Session {
             && saved.end == common.end
             && saved.last_error == common.last_error
             && saved.hosted == common.hosted
+            && saved.outcome == common.outcome
             && common.keep.is_saved(&saved.keeping)
             && self.is_aged(saved.ages.as_ref())
     }
@@ -32,6 +33,7 @@ impl Session {
             last_error: self.common.last_error.clone(),
             keeping: self.common.keep.keeping(),
             hosted: self.common.hosted,
+            outcome: self.common.outcome.clone(),
             ages: self.ages(),
         }
     }

@@ -67,6 +67,7 @@ fn on_status(mut live: Box<Live>, rest: Rest, changed: &StatusChanged, cx: &mut 
         | AgentStatus::Unscheduled { .. }
         | AgentStatus::Conversation(_)
         | AgentStatus::Young { .. }
+        | AgentStatus::NotTaken { .. }
         | AgentStatus::CannotStart { .. }
         | AgentStatus::Notice { .. } => {
             live.note(&changed.status, cx);
@@ -87,7 +88,7 @@ pub(super) fn take_up(phase: Phase, was_held: bool, cx: &mut Cx<'_>) -> Phase {
     };
     if live.takes_messages()
         && !cx.common.suspended
-        && let Some(message) = cx.common.inbox.pop_first()
+        && let Some(message) = cx.common.inbox.hand_out()
     {
         cx.tell(BackendOrder::Deliver(message));
         return Turn::begin(live, Some(message), cx);

@@ -257,6 +257,7 @@ impl Starting {
                 self.fail_handshake(detail.clone(), *retry, None, cx)
             }
             AgentStatus::TurnEnded(_)
+            | AgentStatus::NotTaken { .. }
             | AgentStatus::BusyStarted(_)
             | AgentStatus::BusyEnded { .. }
             | AgentStatus::Asked(_)
@@ -394,6 +395,8 @@ impl Starting {
                 orders::refuse_not_running("starting", cx);
                 Phase::Starting(self)
             }
+            // Dealt with already, whatever the phase.
+            Order::Cancel(_) | Order::RecordOutcome(_) => Phase::Starting(self),
         }
     }
 

@@ -8,6 +8,7 @@ mod countdown;
 mod generate;
 mod holds;
 mod host;
+mod inbox;
 mod keep;
 mod ladder;
 mod limits;

@@ -81,6 +81,7 @@ impl Turn {
             outcome,
             text,
             answers,
+            left: 0,
         }
     }
 }

@@ -261,13 +261,18 @@ impl ClaudeObserver {
     }
 
     fn ended(&mut self, seen: &mut Seen, ended: Ended, text: String) {
-        let Ended { outcome, answers } = ended;
+        let Ended {
+            outcome,
+            answers,
+            left,
+        } = ended;
         self.timers.turn_ended(seen);
         self.paragraphs.turn_ended();
         seen.status(AgentStatus::TurnEnded(TurnEnded {
             outcome,
             text,
             answers,
+            left,
         }));
     }
 

@@ -96,8 +96,12 @@ impl Turn {
             None => TurnOutcome::Completed,
         };
         let answers = self.prompts > 0 && (origin == Origin::Person || self.echoes > 0);
-        self.over(answers);
-        Ended { outcome, answers }
+        let left = self.over(answers);
+        Ended {
+            outcome,
+            answers,
+            left,
+        }
     }
 
     /// `idle`: the end of a turn whose result was missed, if there is one.
@@ -111,11 +115,16 @@ impl Turn {
         } else {
             TurnOutcome::Completed
         };
-        self.over(answers);
-        Some(Ended { outcome, answers })
+        let left = self.over(answers);
+        Some(Ended {
+            outcome,
+            answers,
+            left,
+        })
     }
 
-    fn over(&mut self, answers: bool) {
+    /// Says how many prompts are left for turns that follow.
+    fn over(&mut self, answers: bool) -> u32 {
         if answers {
             self.prompts = self.prompts.saturating_sub(self.echoes.max(1));
         }
@@ -123,6 +132,7 @@ impl Turn {
         self.running = false;
         self.interrupted = false;
         self.doubted = false;
+        self.prompts
     }
 }
 
@@ -131,4 +141,5 @@ impl Turn {
 pub(super) struct Ended {
     pub(super) outcome: TurnOutcome,
     pub(super) answers: bool,
+    pub(super) left: u32,
 }

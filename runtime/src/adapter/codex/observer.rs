@@ -201,8 +201,14 @@ impl CodexObserver {
 
     /// True while a turn of the session's thread runs, or a prompt was written that belongs to one.
     fn is_open(&self) -> bool {
+        self.turn.is_open() || self.unanswered() > 0
+    }
+
+    /// Prompts that Codex has neither taken nor refused.
+    fn unanswered(&self) -> u32 {
         let is_prompt = |request: &Request| matches!(request, Request::Prompt(..));
-        self.turn.is_open() || self.requests.iter().any(|(_, it)| is_prompt(it))
+        let prompts = self.requests.iter().filter(|(_, it)| is_prompt(it));
+        u32::try_from(prompts.count()).unwrap_or(u32::MAX)
     }
 
     fn said(&mut self, seen: &mut Seen, message: &Message<'_>) {
@@ -250,6 +256,10 @@ impl CodexObserver {
                     }
                     Some(error) if error.contains(NOT_STEERABLE) && self.owns => {
                         self.turn.hold(words, &error)
+                    }
+                    Some(error) if self.turn.is_open() => {
+                        let error = one_line(&error, NOTICE_CHARS_MAX);
+                        return seen.status(AgentStatus::NotTaken { error });
                     }
                     Some(error) => Some(refused(&error)),
                 };

@@ -95,6 +95,7 @@ impl Turn {
                 outcome: TurnOutcome::Completed,
                 text: std::mem::take(&mut self.said).0.unwrap_or_default(),
                 answers: true,
+                left: self.left(),
             });
         }
         if self.accepted.len() < PROMPTS_MAX {
@@ -156,7 +157,13 @@ impl Turn {
             outcome,
             text,
             answers: self.answers(id),
+            left: self.left(),
         }
+    }
+
+    /// Prompts that wait for a turn that follows.
+    fn left(&self) -> u32 {
+        u32::try_from(self.accepted.len() + self.held.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether the end of this turn answers a prompt. Codex 0.118 gives a prompt that it takes into
@@ -181,12 +188,16 @@ impl Turn {
             outcome,
             text: String::new(),
             answers: true,
+            left: 0,
         };
         if all > 0 && std::mem::take(&mut self.interrupted) {
             return (Vec::new(), Some(ended(TurnOutcome::Interrupted)));
         }
         self.interrupted = false;
-        let lost = (words.len() < all).then(|| ended(TurnOutcome::Lost));
+        let lost = (words.len() < all).then(|| TurnEnded {
+            left: u32::try_from(words.len()).unwrap_or(u32::MAX),
+            ..ended(TurnOutcome::Lost)
+        });
         (words, lost)
     }
 }
@@ -199,6 +210,7 @@ pub(super) fn refused(error: &str) -> TurnEnded {
         },
         text: String::new(),
         answers: true,
+        left: 0,
     }
 }
 

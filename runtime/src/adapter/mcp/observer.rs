@@ -150,6 +150,7 @@ impl McpObserver {
             outcome,
             text: cut(result, ANSWER_BYTES_MAX).to_owned(),
             answers: true,
+            left: 0,
         }));
     }
 }

@@ -32,6 +32,10 @@ parts!(
     Run { aborted, will_retry = "willRetry", reason, success, error }
 );
 parts!(
+    /// `queue_update`: what Pi has taken and not begun.
+    Queue { steering, follow_up = "followUp" }
+);
+parts!(
     /// `message_update` and `message_end`.
     Said { event = "assistantMessageEvent", message }
 );

@@ -8,6 +8,7 @@
 
 use drowse_messages::{AgentStatus, Answer, Busy, BusyKind, Conversation, TurnEnded};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::super::paragraphs::Paragraphs;
 use super::super::text::{ANSWER_BYTES_MAX, NOTICE_CHARS_MAX, TITLE_CHARS_MAX, cut, one_line};
@@ -15,7 +16,7 @@ use super::super::wire::{Notices, Part, flag, number, read, text, written};
 use super::super::{Direction, Fact, Observer, Seen, kept};
 use super::asks::Asks;
 use super::lines::{
-    Accepted, Command, Delta, Message, Order, Response, Run, Said, State, Ui, What,
+    Accepted, Command, Delta, Message, Order, Queue, Response, Run, Said, State, Ui, What,
 };
 use super::tasks::Tasks;
 use super::turn::Turn;
@@ -109,6 +110,7 @@ impl PiObserver {
             "message_update" => self.message_update(seen, line),
             "message_end" => self.message_end(seen, line),
             "response" => self.response(seen, line),
+            "queue_update" => self.queue(seen, line),
             "extension_ui_request" => self.ui(seen, line),
             "agent_start" => {
                 self.turn.started();
@@ -169,7 +171,19 @@ impl PiObserver {
     fn end(&mut self, seen: &mut Seen, ended: Option<TurnEnded>) {
         if let Some(ended) = ended {
             self.paragraphs.turn_ended();
+            let answers = ended.answers;
             seen.status(AgentStatus::TurnEnded(ended));
+            if let Some(ended) = self.turn.kept_back().filter(|_| answers) {
+                seen.status(AgentStatus::TurnEnded(ended));
+            }
+        }
+    }
+
+    fn queue(&mut self, seen: &mut Seen, line: &str) {
+        if let Some(queue) = self.notices.parts::<Queue<'_>>(seen, line) {
+            let prompts = |part| read::<Vec<&RawValue>>(part).map_or(0, |all| all.len());
+            self.turn
+                .queued(prompts(queue.steering) + prompts(queue.follow_up));
         }
     }
 
@@ -212,9 +226,11 @@ impl PiObserver {
             }
             (Some("prompt" | "steer" | "follow_up"), false) => {
                 if let Some(ended) = self.turn.refused(&id, &error) {
-                    seen.status(AgentStatus::TurnEnded(ended));
-                    if self.turn.is_running() {
-                        seen.status(AgentStatus::TurnStarted);
+                    if self.turn.is_open() {
+                        let error = one_line(&error, NOTICE_CHARS_MAX);
+                        seen.status(AgentStatus::NotTaken { error });
+                    } else {
+                        seen.status(AgentStatus::TurnEnded(ended));
                     }
                 }
             }
@@ -391,7 +407,7 @@ impl Observer for PiObserver {
     fn prompt(&mut self, text: &str) -> Seen {
         let what = What::Prompt {
             message: text,
-            streaming_behavior: "followUp",
+            streaming_behavior: "steer",
         };
         Seen::writing(self.order(what))
     }

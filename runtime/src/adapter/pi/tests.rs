@@ -205,7 +205,8 @@ fn a_refused_prompt_failed() {
         [(failed("No model"), true)]
     );
     let facts = told(&mut *observer, &[START, PROMPT, refused]);
-    assert_eq!(facts.last().map(String::as_str), Some("TurnStarted"));
+    let not_taken = r#"NotTaken { error: "No model" }"#;
+    assert_eq!(facts.last().map(String::as_str), Some(not_taken));
 }
 
 /// Rows 93 and 126: a turn that an extension began answers nothing, not even a prompt that was
@@ -426,13 +427,14 @@ fn a_command_is_work() {
     assert_eq!(facts[1..], [r#"BusyEnded { key: "bash:b" }"#]);
 }
 
-/// A prompt may meet a run that an extension just began: it is queued, not refused.
+/// A prompt may meet a run, also one that an extension just began: it goes into it, and is not
+/// refused.
 #[test]
-fn a_prompt_is_queued_behind_a_run() {
+fn a_prompt_goes_into_a_run() {
     let line = written(&ready().prompt("a\"b"));
     assert!(
         line.ends_with(
-            "\"type\":\"prompt\",\"message\":\"a\\\"b\",\"streamingBehavior\":\"followUp\"}\n"
+            "\"type\":\"prompt\",\"message\":\"a\\\"b\",\"streamingBehavior\":\"steer\"}\n"
         ),
         "{line}"
     );

@@ -16,6 +16,10 @@ const ERROR_BYTES_MAX: usize = 4 * 1024;
 /// 64: prompts are sent one by one; a host may pile up a few.
 const PROMPTS_MAX: usize = 64;
 
+/// What is said of a prompt that Pi took too late for its run.
+const KEPT_BACK: &str = "pi took this message when its turn was almost over, and did not begin it: \
+                         it goes into the next turn, if at all";
+
 /// See the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -29,6 +33,8 @@ pub(super) struct Turn {
     waiting: BTreeSet<String>,
     /// Accepted and not answered.
     accepted: bool,
+    /// Accepted into the run, and not begun by it yet.
+    queued: u32,
     /// A run began since the last end.
     ran: bool,
     /// An interrupt was written.
@@ -75,6 +81,7 @@ impl Turn {
             outcome: failed(error),
             text: String::new(),
             answers: true,
+            left: 0,
         })
     }
 
@@ -218,7 +225,30 @@ impl Turn {
             outcome,
             text,
             answers: self.accepted,
+            left: self.left().saturating_add(self.queued),
         }
+    }
+
+    /// Prompts that Pi has not accepted yet.
+    fn left(&self) -> u32 {
+        u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many of the prompts that it accepted Pi has not begun yet.
+    pub(super) fn queued(&mut self, prompts: usize) {
+        self.queued = u32::try_from(prompts).unwrap_or(u32::MAX);
+    }
+
+    /// After the end of a run: the end of what it did not begin. Pi keeps it for a run that
+    /// something else begins.
+    pub(super) fn kept_back(&mut self) -> Option<TurnEnded> {
+        let kept = std::mem::take(&mut self.queued) > 0;
+        kept.then(|| TurnEnded {
+            outcome: TurnOutcome::Lost,
+            text: KEPT_BACK.to_owned(),
+            answers: true,
+            left: self.left(),
+        })
     }
 
     fn over(&mut self, ended: TurnEnded) -> TurnEnded {

@@ -193,7 +193,8 @@ impl Understood {
             incarnation: left.incarnation,
             running: left.running.clone(),
             ages: None,
-            in_flight: None,
+            in_flight: Vec::new(),
+            on_its_way: false,
             unknown: Vec::new(),
             tasks: None,
             statuses: Vec::new(),
@@ -227,22 +228,23 @@ impl Understood {
 fn fates(left: &Left, checkpoint: &mut Checkpoint, adopted: &mut Adopted) {
     let is_open = |message: &MessageId| left.delivered.contains(message);
     let about = &mut checkpoint.about;
-    about.in_flight = about.in_flight.filter(is_open);
-    let waiting = checkpoint
-        .outbox
-        .iter()
-        .find_map(|piece| piece.measures().2);
-    let answered = about
-        .answered
-        .as_ref()
-        .filter(|(message, _)| is_open(message));
-    if let Some((_, ended)) = answered {
-        adopted.statuses.push(AgentStatus::TurnEnded(ended.clone()));
+    about.in_flight.retain(is_open);
+    if let Some((messages, ended)) = &mut about.answered {
+        messages.retain(is_open);
+        if !messages.is_empty() {
+            let mut ended = ended.clone();
+            ended.left = u32::try_from(about.in_flight.len()).unwrap_or(u32::MAX);
+            adopted.statuses.push(AgentStatus::TurnEnded(ended));
+            adopted.in_flight.clone_from(messages);
+        }
     }
-    let answered = answered.map(|(message, _)| *message);
-    adopted.in_flight = about.in_flight.or(waiting.filter(is_open)).or(answered);
+    adopted.in_flight.extend(&about.in_flight);
+    let mut pieces = checkpoint.outbox.iter();
+    let waiting = pieces.find_map(|piece| piece.measures().2).filter(is_open);
+    adopted.in_flight.extend(waiting);
+    adopted.on_its_way = waiting.is_some();
     let unknown = left.delivered.iter().copied();
     adopted.unknown = unknown
-        .filter(|message| adopted.in_flight != Some(*message))
+        .filter(|message| !adopted.in_flight.contains(message))
         .collect();
 }

@@ -36,8 +36,11 @@ impl Link {
             written.push((bytes, message));
         });
         for (bytes, message) in written {
-            if message.is_some() {
-                (self.in_flight, self.answered) = (message, None);
+            if let Some(message) = message {
+                self.in_flight.push(message);
+                self.answered = None;
+                // First of all: what the observer makes of its lines may be their answer.
+                self.delivered(message, DeliveryResult::Written);
             }
             let is_stream = self.relayed.as_ref().is_some_and(Relayed::is_stream);
             let mut rest = &bytes[..];
@@ -48,9 +51,6 @@ impl Link {
                 let seen = self.observer.observe(Direction::In, line.trim_ascii_end());
                 self.take(seen, None);
                 rest = behind;
-            }
-            if let Some(message) = message {
-                self.delivered(message, DeliveryResult::Written);
             }
         }
         if result.is_err() {

@@ -95,7 +95,7 @@ impl Link {
                 session: self.session,
                 incarnation: self.incarnation,
                 protocol: self.protocol.clone(),
-                in_flight: self.in_flight,
+                in_flight: self.in_flight.clone(),
                 answered: self.answered.clone(),
                 closing: self.closing,
                 writing: false,

@@ -317,6 +317,7 @@ impl Relayed {
             AgentStatus::CannotResume { .. } | AgentStatus::CannotStart { .. } => !self.first,
             AgentStatus::TurnStarted
             | AgentStatus::TurnEnded(_)
+            | AgentStatus::NotTaken { .. }
             | AgentStatus::BusyStarted(_)
             | AgentStatus::BusyEnded { .. }
             | AgentStatus::Asked(_)

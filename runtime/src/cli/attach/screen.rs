@@ -135,7 +135,10 @@ impl Screen {
             }
             MessageState::Queued => self.aside("it waits", console),
             MessageState::Delivered => self.aside("the agent is at it", console),
-            state @ (MessageState::Failed | MessageState::Unknown | MessageState::Cancelled) => {
+            state @ (MessageState::Failed
+            | MessageState::Unknown
+            | MessageState::Cancelled
+            | MessageState::Parked) => {
                 self.aside(&account(Some(message.id), state, &message.answer), console)
             }
         }

@@ -113,6 +113,14 @@ fn turn(event: &SessionEvent) -> String {
             let (state, colon) = (state.code(), if answer.is_empty() { "" } else { ": " });
             format!("message {message} {state}{colon}{}", text(answer))
         }
+        SessionEvent::OutcomeRecorded { text: words, by } => match words {
+            Some(words) => format!(
+                "outcome recorded by {}: {}",
+                text(&by.to_string()),
+                text(words)
+            ),
+            None => format!("outcome taken back by {}", text(&by.to_string())),
+        },
         SessionEvent::TurnStarted { message } => match message {
             Some(message) => format!("turn started by message {message}"),
             None => "turn started by the agent itself".to_owned(),

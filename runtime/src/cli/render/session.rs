@@ -59,6 +59,14 @@ pub(crate) fn show(session: &SessionReport, view: &View<'_>) -> String {
             facts.add("notice", cut(&notice, NOTICE_CHARS_MAX));
         }
     }
+    if let Some(outcome) = &session.outcome {
+        let (by, at) = (outcome.by.to_string(), moment(outcome.at));
+        let words = cut(&outcome.text, TEXT_CHARS_MAX);
+        facts.add(
+            "outcome",
+            format!("{words} (said by {}, {at})", one_line(&by)),
+        );
+    }
     if let Some(error) = &session.last_error {
         facts.add("last error", cut(error, TEXT_CHARS_MAX));
     }

@@ -11,13 +11,14 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 /// Bodies; what they hold follows.
-const ROOTS: [&str; 20] = [
+const ROOTS: [&str; 21] = [
     "AskReply",
     "Event",
     "KeptReport",
     "NewHold",
     "NewKeep",
     "NewMessage",
+    "NewOutcome",
     "NewSession",
     "NewTask",
     "ProblemBody",
@@ -38,6 +39,7 @@ const ROOTS: [&str; 20] = [
 fn bounds(name: &str) -> Option<Value> {
     Some(match name {
         "NewMessage.text" => json!({ "minLength": 1 }),
+        "NewOutcome.text" => json!({ "minLength": 1, "maxLength": 4096 }),
         "NewKeep.pid" => json!({ "minimum": 2, "maximum": i32::MAX }),
         "NewKeep.listen" => json!({ "minimum": 1, "maximum": u16::MAX }),
         _ => return None,

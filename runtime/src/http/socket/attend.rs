@@ -227,6 +227,9 @@ impl Socket {
             }
             Method::Subscribe => self.subscribe(request).await,
             Method::Prompt
+            | Method::Cancel
+            | Method::Retry
+            | Method::RecordOutcome
             | Method::Interrupt
             | Method::Answer
             | Method::Wake

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use drowse_messages::{
     Accepted, AnswerAsk, AnswerCall, Failure, FailureCode, Interrupt, MessageCall, MessageId,
-    MessagesCall, Method, Order, Prompt, Prompted, SavedMessage, SendMessage, SessionEvent,
-    SessionId, Stop, StopCall, StopHow, Wake, WakeCall, Who,
+    MessagesCall, Method, Order, OutcomeCall, Prompt, Prompted, RecordOutcome, SavedMessage,
+    SendMessage, SessionEvent, SessionId, Stop, StopCall, StopHow, Wake, WakeCall, Who,
 };
 use drowse_policy::connections::CallKind;
 use serde::Serialize;
 
 use super::super::front::{Front, Live};
+use super::super::inbox;
 use super::super::routes::{KEY_BYTES_MAX, LIST_MAX, MESSAGE_BYTES_MAX};
 use super::words::Request;
 
@@ -33,7 +34,12 @@ pub(super) type Outcome = Result<String, Box<Failure>>;
 pub(super) const fn kind(method: Method) -> CallKind {
     match method {
         Method::Prompt => CallKind::Prompt,
-        Method::Interrupt | Method::Answer | Method::Wake => CallKind::Act,
+        Method::Interrupt
+        | Method::Answer
+        | Method::Wake
+        | Method::Cancel
+        | Method::Retry
+        | Method::RecordOutcome => CallKind::Act,
         Method::Release | Method::Stop => CallKind::End,
         Method::Hello
         | Method::Show
@@ -77,7 +83,22 @@ pub(super) async fn run(
                 Err(Box::new(Failure::new(FailureCode::Forbidden, detail)))
             }
         }
-        Method::Interrupt | Method::Answer | Method::Wake | Method::Release | Method::Stop => {
+        Method::Cancel => {
+            let wanted: MessageCall = request.params()?;
+            let cancelled = inbox::cancel(&*daemon, session, wanted.message, by).await;
+            words(&cancelled.map_err(refused)?)
+        }
+        Method::Retry => {
+            let wanted: MessageCall = request.params()?;
+            let queued = inbox::retry(&*daemon, session, wanted.message).await;
+            words(&queued.map_err(refused)?)
+        }
+        Method::Interrupt
+        | Method::Answer
+        | Method::Wake
+        | Method::RecordOutcome
+        | Method::Release
+        | Method::Stop => {
             let order = order(&mut request, by)?;
             daemon.order(session, order).await.map_err(refused)?;
             Ok("{}".to_owned())
@@ -109,8 +130,14 @@ fn order(request: &mut Request, by: Who) -> Result<Order, Box<Failure>> {
             end(how, by)
         }
         Method::Interrupt => Order::Interrupt(Interrupt { by }),
+        Method::RecordOutcome => {
+            let OutcomeCall { text } = request.params()?;
+            Order::RecordOutcome(RecordOutcome { text, by })
+        }
         Method::Hello
         | Method::Prompt
+        | Method::Cancel
+        | Method::Retry
         | Method::Show
         | Method::Messages
         | Method::Message
@@ -130,6 +157,7 @@ async fn say(
         text,
         key,
         accepted,
+        priority,
     } = prompt;
     if text.is_empty() || text.len() > MESSAGE_BYTES_MAX {
         let detail = format!("text: has not between 1 and {MESSAGE_BYTES_MAX} bytes");
@@ -142,7 +170,12 @@ async fn say(
     }
     // Subscribed before it is accepted, so that its end is not missed.
     let live = daemon.subscribe(FOLLOWED_EVENTS_MAX, Some(session));
-    let message = SendMessage { text, key, by };
+    let message = SendMessage {
+        text,
+        key,
+        priority,
+        by,
+    };
     let sent = daemon.send(session, message).await.map_err(refused)?;
     if accepted {
         drop(live);

@@ -181,6 +181,7 @@ impl Front for Fake {
                 session: id,
                 key: message.key.clone(),
                 text: message.text.clone(),
+                priority: message.priority,
                 state: MessageState::Queued,
                 answer: String::new(),
                 at: WallTime(1),
@@ -191,6 +192,21 @@ impl Front for Fake {
                 message: number,
                 duplicate: false,
             })
+        })
+    }
+
+    fn retry(&self, _: SessionId, message: MessageId) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.refusal()?;
+            let mut world = self.world();
+            let known = world.messages.iter_mut().find(|(it, _)| it.id == message);
+            let (saved, _) = known.expect("it was looked for before");
+            if saved.state != MessageState::Parked {
+                let state = saved.state.code().to_owned();
+                return Err(Refusal::NotParked { message, state });
+            }
+            saved.state = MessageState::Queued;
+            Ok(())
         })
     }
 

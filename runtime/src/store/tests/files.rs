@@ -139,7 +139,7 @@ fn a_newer_database_is_refused() {
             error,
             OpenError::Newer {
                 found: 99,
-                known: 3,
+                known: 4,
                 ..
             }
         ),

@@ -49,11 +49,11 @@ fn a_message_goes_through_its_states() {
         matches!(wait(store.deliver(first)), Err(StoreError::Invalid(_))),
         "delivered twice"
     );
-    assert_eq!(wait(store.load(id(1))).unwrap().queued, [second]);
+    assert_eq!(wait(store.load(id(1))).unwrap().queued, [later(second)]);
     store.settle(first, MessageState::Queued, String::new());
     assert_eq!(
         wait(store.load(id(1))).unwrap().queued,
-        [first, second],
+        [later(first), later(second)],
         "in its old place"
     );
     assert_eq!(wait(store.deliver(first)), Ok("first".to_owned()));

@@ -119,7 +119,7 @@ fn a_message_in_flight_becomes_unknown() {
     let session = wait(store.load(id(1))).unwrap();
     assert_eq!(session.progress.state, SessionState::Interrupted);
     assert!(session.progress.end.is_some_and(|end| end.mid_turn));
-    assert_eq!(session.queued, [waiting]);
+    assert_eq!(session.queued, [later(waiting)]);
 }
 
 /// D41: a session that may be taken over keeps its message in flight until it is known whether it

@@ -284,6 +284,7 @@ fn a_session_that_cannot_resume_is_never_released() {
             can_resume,
             reports_tasks: false,
             observed: false,
+            steers: false,
         };
         let saved = saved(drowse_messages::Progress::default(), &[]);
         let mut story = Story::with(&saved, OBEDIENT, Limits::default(), traits);

@@ -5,9 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use drowse_messages::{
-    AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, ChangeAccount, DeliveryResult,
-    EndTask, HoldId, HoldLifted, HoldTaken, HostChanged, Interrupt, KeepRule, Limit, Limits, Order,
-    ReapStep, StartTask, Stop, StopHow, TurnEnded, TurnOutcome, Wake, Who,
+    AgentStatus, Answer, AnswerAsk, Ask, AskKind, Busy, BusyKind, CancelMessage, ChangeAccount,
+    DeliveryResult, EndTask, HoldId, HoldLifted, HoldTaken, HostChanged, Interrupt, KeepRule,
+    Limit, Limits, MessageId, Order, Priority, ReapStep, RecordOutcome, StartTask, Stop, StopHow,
+    TurnEnded, TurnOutcome, Wake, Who,
 };
 use proptest::prelude::*;
 
@@ -33,7 +34,7 @@ pub(super) enum What {
         keep: bool,
     },
     Tick,
-    Message,
+    Message(Priority),
     /// A message that is known is announced once more.
     Again(u64),
     Order(Order),
@@ -108,6 +109,7 @@ fn settings() -> impl Strategy<Value = Setting> {
         6 => Just(DeliveryResult::Written),
         1 => Just(DeliveryResult::NotWritten),
         1 => Just(DeliveryResult::PartlyWritten),
+        1 => Just(DeliveryResult::CutShort),
         1 => Just(DeliveryResult::Void),
     ];
     let faults = (0..24_u8, any::<bool>(), any::<bool>(), deliveries);
@@ -131,6 +133,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             can_resume: fault != 5,
             reports_tasks: reports,
             observed: !reports && deaf[0],
+            steers: deaf[1],
         },
     })
 }
@@ -153,7 +156,7 @@ fn whats() -> impl Strategy<Value = What> {
         6 => (any::<usize>(), prop::bool::weighted(0.2))
             .prop_map(|(which, keep)| What::Answer { which, keep }),
         8 => Just(What::Tick),
-        4 => Just(What::Message),
+        4 => priorities().prop_map(What::Message),
         1 => (0..8_u64).prop_map(What::Again),
         4 => orders().prop_map(What::Order),
         6 => statuses().prop_map(What::Status),
@@ -166,6 +169,14 @@ fn whats() -> impl Strategy<Value = What> {
         1 => limits().prop_map(What::Limits),
         2 => any::<[bool; 2]>().prop_map(|[prepared, known]| What::Next { prepared, known }),
         3 => (lies(), any::<bool>()).prop_map(|(fact, stale)| What::Lie { fact, stale }),
+    ]
+}
+
+fn priorities() -> impl Strategy<Value = Priority> {
+    prop_oneof![
+        4 => Just(Priority::Later),
+        3 => Just(Priority::Next),
+        1 => Just(Priority::Now),
     ]
 }
 
@@ -209,6 +220,13 @@ fn orders() -> impl Strategy<Value = Order> {
             owner: "me".to_owned(),
         })),
         1 => names().prop_map(|id| Order::EndTask(EndTask { id })),
+        3 => (1..8_u64).prop_map(|number| Order::Cancel(CancelMessage {
+            message: MessageId(number),
+            by: me(),
+        })),
+        1 => prop::option::of(Just("well".to_owned())).prop_map(|text| {
+            Order::RecordOutcome(RecordOutcome { text, by: me() })
+        }),
     ]
 }
 
@@ -224,11 +242,13 @@ fn statuses() -> impl Strategy<Value = AgentStatus> {
             error: "no".to_owned()
         }),
     ];
-    let ends = (outcomes, prop::bool::weighted(0.8)).prop_map(|(outcome, answers)| {
+    let ends = (outcomes, prop::bool::weighted(0.8), 0..3_u32);
+    let ends = ends.prop_map(|(outcome, answers, left)| {
         AgentStatus::TurnEnded(TurnEnded {
             outcome,
             text: "done".to_owned(),
             answers,
+            left,
         })
     });
     prop_oneof![
@@ -304,6 +324,7 @@ fn lies() -> impl Strategy<Value = Lie> {
         Just(DeliveryResult::Written),
         Just(DeliveryResult::NotWritten),
         Just(DeliveryResult::PartlyWritten),
+        Just(DeliveryResult::CutShort),
         Just(DeliveryResult::Void),
     ];
     prop_oneof![

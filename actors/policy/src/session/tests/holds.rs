@@ -251,6 +251,7 @@ fn an_unknown_roster_holds() {
         can_resume: true,
         reports_tasks: true,
         observed: false,
+        steers: false,
     };
     let limits = Limits {
         idle_after: after(5),
@@ -333,6 +334,7 @@ fn a_foreign_turn_end_settles_nothing() {
             outcome: TurnOutcome::Completed,
             text: "a task ended".to_owned(),
             answers: false,
+            left: 0,
         })
     };
     let mut story = Story::working(super::world::DEAF);

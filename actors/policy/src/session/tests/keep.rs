@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Incarnation, KeepRule, Keeping, Limits, MonoTime, Order, Progress, Reason, Refusal,
-    SessionEvent, SessionState, Stop, StopHow, Who,
+    HostChanged, Incarnation, KeepRule, Keeping, Limits, MonoTime, Order, Progress, Reason,
+    Refusal, SessionEvent, SessionState, Stop, StopHow, Who,
 };
 
 use super::generate::me;
@@ -387,4 +387,22 @@ fn the_grace_of_what_is_kept_is_never_shorter() {
     story.wait(MINUTE);
     let killed = story.when("reap(kill)").expect("it is deaf");
     assert!(killed >= asked.after(Limits::default().term_grace));
+}
+
+/// A host that comes while the last that was kept is being ended is told that nothing follows.
+#[test]
+fn a_host_that_comes_to_the_end_of_a_session_is_told() {
+    for how in [StopHow::Remove, StopHow::Shutdown] {
+        let mut story = released(SERVING);
+        story.stop(how).unwrap();
+        story.feed(HostChanged::Attached {
+            pid: 77,
+            resumable: true,
+        });
+        story.feed(HostChanged::Waits);
+        story.wait(MINUTE);
+        let told = story.words(|word| word.starts_with("end-host"));
+        assert_eq!(told.len(), 1, "{how:?}: {told:?}");
+        assert!(story.session().is_asleep());
+    }
 }

@@ -16,6 +16,7 @@ fn resting(manners: Manners) -> Story {
         can_resume: true,
         reports_tasks: false,
         observed: true,
+        steers: false,
     };
     let saved = saved(Progress::default(), &[]);
     let mut story = Story::with(&saved, manners, Limits::default(), traits);

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use drowse_messages::{
-    AgentStatus, DeliveryResult, MessageId, MessageQueued, SessionState, StopHow,
-};
+use drowse_messages::{AgentStatus, DeliveryResult, MessageId, SessionState, StopHow};
 
 use super::story::{MINUTE, SECOND, Story};
-use super::world::{DEAF, OBEDIENT, conversation};
+use super::world::{DEAF, OBEDIENT, conversation, later};
 
 /// D 60, D30: a message sent at any moment of a release is delivered once, by the next process,
 /// which is started only when the former is gone.
@@ -64,10 +62,10 @@ fn a_message_announced_twice_is_delivered_once() {
     let mut story = Story::dormant(OBEDIENT);
     let message = MessageId(1);
     for _ in 0..3 {
-        story.feed(MessageQueued { message });
+        story.feed(later(message.0));
     }
     story.wait(2 * SECOND);
-    story.feed(MessageQueued { message });
+    story.feed(later(message.0));
     story.turn_ends();
     story.wait(SECOND);
     assert_eq!(story.count("deliver("), 1);
@@ -225,7 +223,7 @@ fn a_late_announcement_brings_nothing_back() {
     let mut story = Story::restored(&saved, OBEDIENT, limits);
     story.stop(StopHow::Stop).unwrap();
     let message = MessageId(1);
-    story.feed(MessageQueued { message });
+    story.feed(later(message.0));
     story.wait(MINUTE);
     assert_eq!(story.count("settle(1, cancelled)"), 1);
     assert_eq!(story.count("ask-start"), 0);

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use drowse_messages::{
-    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, EndTask, ExitStatus,
-    HostChanged, IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits, MessageId,
-    MessageQueued, MonoTime, Order, Progress, ReapReport, SessionId, SessionState, StartGranted,
-    StatusChanged, Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome, Wake,
+    Activity, ActivityKind, Adopted, AgentStatus, ChildExited, Delivered, DeliveryResult, EndTask,
+    ExitStatus, HostChanged, IdleTick, Incarnation, KeepRule, KeptEnded, LaunchFailed, Limits,
+    MessageId, MessageQueued, MonoTime, Order, Progress, ReapReport, SessionId, SessionState,
+    StartGranted, StatusChanged, Stop, StopHow, Suspend, TaskRoster, TreeEmptied, TurnOutcome,
+    Wake,
 };
 
 use super::generate::{Gap, Lie, Life, Setting, TERM_GRACE, What, me};
@@ -131,17 +132,17 @@ impl Run {
                 }
             }
             What::Tick => IdleTick.into(),
-            What::Message => {
+            What::Message(priority) => {
                 self.messages += 1;
-                let message = MessageId(self.messages);
-                MessageQueued { message }.into()
+                let (message, priority) = (MessageId(self.messages), *priority);
+                MessageQueued { message, priority }.into()
             }
             What::Again(back) => {
                 let message = MessageId(self.messages.saturating_sub(*back));
                 if !self.watch.is_open(message) {
                     return None;
                 }
-                MessageQueued { message }.into()
+                self.watch.queued(message).into()
             }
             What::Order(order) => order.clone().into(),
             What::Status(status) => {
@@ -203,6 +204,7 @@ impl Run {
         };
         self.owed
             .retain(|input| running.is_some() && of_the_agent(input));
+        let awaited = self.watch.awaited();
         let open = self.watch.end_of_daemon(self.now, running.is_some());
         match &running {
             Some(running) => saved.progress.running = Some(running.clone()),
@@ -216,10 +218,24 @@ impl Run {
         }
         let (traits, limits) = (self.traits, self.watch.limits().clone());
         self.session = Session::restore(&saved, traits, limits, self.now);
-        let (in_flight, unknown) = match open.split_first() {
-            Some((first, rest)) if known => (Some(*first), rest.to_vec()),
-            Some(_) | None => (None, open),
+        let (in_flight, unknown) = if known {
+            (open, Vec::new())
+        } else {
+            (Vec::new(), open)
         };
+        let incarnation = saved.progress.incarnation;
+        let awaited = awaited.filter(|message| running.is_some() && in_flight.contains(message));
+        let on_its_way = awaited.is_some();
+        if let Some(message) = awaited {
+            self.watch.awaits(incarnation, message);
+            let result = DeliveryResult::Written;
+            let delivered = Delivered {
+                incarnation,
+                message,
+                result,
+            };
+            self.owed.push(delivered.into());
+        }
         let ages = saved.progress.ages.clone();
         let works = saved.progress.state == SessionState::Working;
         Some(
@@ -227,6 +243,7 @@ impl Run {
                 incarnation: saved.progress.incarnation,
                 running: running?,
                 ages,
+                on_its_way,
                 in_flight,
                 unknown,
                 tasks: Some(Vec::new()),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use drowse_messages::{
     Activity, ActivityKind, AgentStatus, Answer, AnswerAsk, Ask, AskKind, EndReport, ExitStatus,
-    HoldId, HoldLifted, HoldTaken, IdleTick, Keeping, Limits, MessageId, MessageQueued, MonoTime,
-    Order, Progress, Refusal, SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster,
-    TurnOutcome, Wake, WallTime, Who,
+    HoldId, HoldLifted, HoldTaken, IdleTick, Keeping, Limits, MessageId, MonoTime, Order, Progress,
+    Refusal, SavedSession, SessionEvent, SessionState, Stop, StopHow, TaskRoster, TurnOutcome,
+    Wake, WallTime, Who,
 };
 
-use super::world::{Manners, World, conversation, ended, saved, task};
+use super::world::{Manners, World, conversation, ended, later, saved, task};
 
 use crate::session::{AgentTraits, Session};
 use crate::{Effect, Input, trace};
@@ -36,7 +36,7 @@ pub(super) struct Story {
     /// Everything it asked for, with the time.
     effects: Vec<(MonoTime, Effect)>,
     lines: Vec<String>,
-    saved: Progress,
+    pub(super) saved: Progress,
 }
 
 impl Story {
@@ -50,6 +50,7 @@ impl Story {
             can_resume: true,
             reports_tasks: false,
             observed: false,
+            steers: false,
         };
         Self::with(saved, manners, limits, traits)
     }
@@ -200,7 +201,7 @@ impl Story {
     pub(super) fn message(&mut self) -> Vec<Effect> {
         self.messages += 1;
         let message = MessageId(self.messages);
-        self.feed(MessageQueued { message })
+        self.feed(later(message.0))
     }
 
     pub(super) fn order(&mut self, order: Order) -> Result<(), Refusal> {

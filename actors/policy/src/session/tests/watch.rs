@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drowse_messages::{
-    DeliveryResult, HostChanged, Hosted, Incarnation, KeptReport, Limits, MessageId, MessageState,
-    MonoTime, Order, Progress, ReapStep, Reason, Refusal, SavedSession, SessionEvent,
-    SessionReport, SessionState, StopHow,
+    Delivered, DeliveryResult, HostChanged, Hosted, Incarnation, KeptReport, Limits, MessageId,
+    MessageQueued, MessageState, MonoTime, Order, Priority, Progress, ReapStep, Reason, Refusal,
+    SavedSession, SessionEvent, SessionReport, SessionState, StopHow,
 };
 
 use super::generate::TERM_GRACE;
 
-use crate::session::{SNAPSHOT_MAX, Session, Times};
+use crate::session::{MESSAGE_TRIES_MAX, SNAPSHOT_MAX, Session, Times};
 use crate::{BackendOrder, Effect, Input};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,11 @@ pub(super) struct Watch {
     written: Progress,
     limits: Limits,
     messages: BTreeMap<MessageId, Message>,
+    priorities: BTreeMap<MessageId, Priority>,
+    /// Handed over, and not heard of.
+    on_its_way: Option<(Incarnation, MessageId)>,
+    /// How many agents died while they read it.
+    cut: BTreeMap<MessageId, u32>,
     trees: BTreeMap<Incarnation, Tree>,
     /// The tree that was launched last and not yet found empty.
     open: Option<Incarnation>,
@@ -69,6 +74,9 @@ impl Watch {
             saved,
             limits,
             messages: BTreeMap::new(),
+            priorities: BTreeMap::new(),
+            on_its_way: None,
+            cut: BTreeMap::new(),
             trees: BTreeMap::new(),
             open: None,
             reap: BTreeMap::new(),
@@ -92,7 +100,7 @@ impl Watch {
         let waiting = waiting.filter(|(_, state)| **state == Message::Waiting);
         SavedSession {
             progress: self.written.clone(),
-            queued: waiting.map(|(message, _)| *message).collect(),
+            queued: waiting.map(|(message, _)| self.queued(*message)).collect(),
             ..self.saved.clone()
         }
     }
@@ -115,11 +123,12 @@ impl Watch {
     pub(super) fn end_of_daemon(&mut self, now: MonoTime, taken_over: bool) -> Vec<MessageId> {
         self.reap.clear();
         (self.host, self.suspended) = (None, false);
+        let awaited = self.on_its_way.take().map(|(_, message)| message);
         self.asked_start = false;
         self.quiet_from = now;
         let in_flight = self.messages.iter_mut();
         let in_flight = in_flight.filter(|(_, state)| **state == Message::InFlight);
-        let in_flight: Vec<_> = in_flight
+        let mut in_flight: Vec<_> = in_flight
             .map(|(message, state)| {
                 if !taken_over {
                     *state = Message::Over;
@@ -132,7 +141,27 @@ impl Watch {
         }
         // What waits is started by the next daemon.
         self.wanted |= self.messages.values().any(|it| *it == Message::Waiting);
+        // Oldest first, and what is on its way last.
+        in_flight.sort_by_key(|message| Some(*message) == awaited);
+        // How urgent they were is not handed on.
+        self.priorities
+            .retain(|message, _| !in_flight.contains(message));
         in_flight
+    }
+
+    /// What is handed over at this moment.
+    pub(super) fn awaited(&self) -> Option<MessageId> {
+        self.on_its_way.map(|(_, message)| message)
+    }
+
+    /// The next daemon goes on handing it over.
+    pub(super) fn awaits(&mut self, incarnation: Incarnation, message: MessageId) {
+        self.on_its_way = Some((incarnation, message));
+    }
+
+    pub(super) fn queued(&self, message: MessageId) -> MessageQueued {
+        let priority = self.priorities.get(&message).copied().unwrap_or_default();
+        MessageQueued { message, priority }
     }
 
     /// True for a message that waits or is in flight.
@@ -161,7 +190,6 @@ impl Watch {
         for effect in effects {
             self.check_effect(before, now, effect);
         }
-        self.note_delivery(input);
         if !is_quiet(before, now) {
             self.quiet_from = now;
         }
@@ -172,6 +200,7 @@ impl Watch {
         match input {
             Input::MessageQueued(queued) if !self.removed => {
                 self.wanted = true;
+                self.priorities.insert(queued.message, queued.priority);
                 self.messages
                     .entry(queued.message)
                     .or_insert(Message::Waiting);
@@ -183,6 +212,7 @@ impl Watch {
                 self.wanted = false;
             }
             Input::LimitsChanged(limits) => self.limits = limits.clone(),
+            Input::Delivered(delivered) => self.note_delivery(*delivered),
             Input::Activity(_) => self.quiet_from = now,
             Input::ReapReport(report) => {
                 let owed = self.reap.get(&report.incarnation);
@@ -201,7 +231,6 @@ impl Watch {
             | Input::Order(_)
             | Input::StatusChanged(_)
             | Input::TaskRoster(_)
-            | Input::Delivered(_)
             | Input::StartGranted(_)
             | Input::Launched(_)
             | Input::LaunchFailed(_)
@@ -241,12 +270,22 @@ impl Watch {
     }
 
     /// A message that was void is nobody's any more.
-    fn note_delivery(&mut self, input: &Input) {
-        if let Input::Delivered(delivered) = input
-            && delivered.result == DeliveryResult::Void
-            && let Some(state @ Message::InFlight) = self.messages.get_mut(&delivered.message)
-        {
-            *state = Message::Over;
+    fn note_delivery(&mut self, delivered: Delivered) {
+        let message = delivered.message;
+        if self.on_its_way != Some((delivered.incarnation, message)) {
+            return;
+        }
+        self.on_its_way = None;
+        match delivered.result {
+            DeliveryResult::CutShort => *self.cut.entry(message).or_default() += 1,
+            DeliveryResult::Void => {
+                if let Some(state @ Message::InFlight) = self.messages.get_mut(&message) {
+                    *state = Message::Over;
+                }
+            }
+            DeliveryResult::Written
+            | DeliveryResult::NotWritten
+            | DeliveryResult::PartlyWritten => {}
         }
     }
 
@@ -325,6 +364,15 @@ impl Watch {
             );
             let state = self.messages.insert(*message, Message::InFlight);
             assert_eq!(state, Some(Message::Waiting), "{message} does not wait");
+            let place = |message| (self.queued(message).priority, message);
+            let mut waiting = self.messages.iter();
+            let overtaken = waiting.find(|(other, state)| {
+                **state == Message::Waiting && place(**other) < place(*message)
+            });
+            assert_eq!(overtaken, None, "10: overtaken by {message}");
+            let awaited = self.on_its_way.replace((incarnation, *message));
+            let is_of_this = awaited.filter(|(of, _)| *of == incarnation);
+            assert_eq!(is_of_this, None, "11: two are on their way");
         }
     }
 
@@ -358,12 +406,21 @@ impl Watch {
     fn settle(&mut self, message: MessageId, state: MessageState) {
         let next = match state {
             MessageState::Queued => Message::Waiting,
+            MessageState::Parked => {
+                assert_eq!(self.cut.get(&message), Some(&MESSAGE_TRIES_MAX));
+                Message::Over
+            }
             MessageState::Answered
             | MessageState::Failed
             | MessageState::Unknown
             | MessageState::Cancelled => Message::Over,
             MessageState::Delivered => panic!("the store marks what is delivered"),
         };
+        if next == Message::Waiting {
+            for tree in self.trees.values_mut() {
+                tree.delivered.remove(&message);
+            }
+        }
         let from = self.messages.insert(message, next);
         assert_ne!(from, Some(Message::Over), "{message} is settled twice");
         assert!(from.is_some(), "{message} was never accepted");
@@ -462,6 +519,7 @@ impl Watch {
             last_error,
             keeping,
             hosted,
+            outcome,
             ages,
         } = &self.written;
         assert_eq!(*hosted != Hosted::Never, report.relayed);
@@ -476,8 +534,13 @@ impl Watch {
             (report.state, report.incarnation, after.running())
         );
         assert_eq!(
-            (conversation, end, last_error),
-            (&report.conversation, &report.end, &report.last_error)
+            (conversation, end, last_error, outcome),
+            (
+                &report.conversation,
+                &report.end,
+                &report.last_error,
+                &report.outcome
+            )
         );
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use drowse_messages::{
     AgentStatus, BootedIdentity, ChildExited, Conversation, Delivered, DeliveryResult, ExitStatus,
     HostChanged, Incarnation, Keep, KeepRule, KeptEnded, LaunchFailed, Launched, Limit, MessageId,
-    Order, ProcIdentity, ProcReport, Profile, Progress, ReapReport, ReapRequest, ReapStep, Recipe,
-    Running, SavedSession, SessionId, StartGranted, StatusChanged, Survivor, Task, TreeEmptied,
-    TurnEnded, TurnOutcome, Who,
+    MessageQueued, Order, Priority, ProcIdentity, ProcReport, Profile, Progress, ReapReport,
+    ReapRequest, ReapStep, Recipe, Running, SavedSession, SessionId, StartGranted, StatusChanged,
+    Survivor, Task, TreeEmptied, TurnEnded, TurnOutcome, Who,
 };
 
 use crate::{BackendOrder, Effect, Input};
@@ -73,7 +73,7 @@ pub(super) fn saved(progress: Progress, queued: &[u64]) -> SavedSession {
             created: drowse_messages::WallTime(0),
         },
         progress,
-        queued: queued.iter().copied().map(MessageId).collect(),
+        queued: queued.iter().copied().map(later).collect(),
         state_since: drowse_messages::WallTime(0),
         last_active: drowse_messages::WallTime(0),
     }
@@ -457,7 +457,16 @@ pub(super) fn ended(outcome: TurnOutcome) -> AgentStatus {
         outcome,
         text: "done".to_owned(),
         answers: true,
+        left: 0,
     })
+}
+
+/// A message of the ordinary kind.
+pub(super) fn later(number: u64) -> MessageQueued {
+    MessageQueued {
+        message: MessageId(number),
+        priority: Priority::Later,
+    }
 }
 
 pub(super) fn task(id: &str) -> Task {

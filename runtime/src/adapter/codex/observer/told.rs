@@ -143,7 +143,9 @@ impl CodexObserver {
     }
 
     pub(super) fn end(&mut self, seen: &mut Seen, ended: Option<TurnEnded>) {
-        let Some(ended) = ended else { return };
+        let Some(mut ended) = ended else { return };
+        // Codex has not said yet which turn these belong to.
+        ended.left += self.unanswered();
         seen.status(AgentStatus::TurnEnded(ended));
         if self.turn.running().is_some() {
             // A prompt was refused, or answered, beside the turn that runs.
