@@ -41,6 +41,7 @@ mod real_openapi;
 mod real_pi;
 mod real_pi_switch;
 mod real_relay;
+mod real_steer;
 mod real_wire;
 mod reasons;
 mod recover;

@@ -8,6 +8,7 @@
 //! | `fail_resumes` | the same for starts that resume |
 //! | `fail_text` | what a failed start says on stderr |
 //! | `start_delay_ms` | answers nothing for that long |
+//! | `chokes_at` | exits 70 in the middle of a line that is longer than N bytes |
 //! | `never_ready` | never answers anything |
 //! | `ignore_eof`, `ignore_term` | stays; the first also when it is asked to end |
 //! | `die_slowly_ms` | takes that long to end once it has decided to |
@@ -36,11 +37,12 @@ use serde_json::{Value, json};
 use crate::children;
 
 /// Every key a behaviour may have; a misspelt one must not silently do nothing.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "fail_starts",
     "fail_resumes",
     "fail_text",
     "start_delay_ms",
+    "chokes_at",
     "never_ready",
     "ignore_eof",
     "ignore_term",

@@ -51,12 +51,13 @@ fn terminate_set() -> SigSet {
 }
 
 impl Input {
-    /// Starts to listen.
-    pub(crate) fn listen() -> Self {
+    /// Starts to listen. A line longer than `chokes_at` bytes, unless that is 0, is the end of the
+    /// process before the line's own.
+    pub(crate) fn listen(chokes_at: usize) -> Self {
         let (sender, events) = channel();
         let (closed, close) = std::io::pipe().expect("a pipe can be made at the start");
         let lines = sender.clone();
-        std::thread::spawn(move || read_stdin(&closed, &lines));
+        std::thread::spawn(move || read_stdin(&closed, &lines, chokes_at));
         let signals = sender.clone();
         std::thread::spawn(move || {
             loop {
@@ -81,7 +82,7 @@ impl Input {
     }
 }
 
-fn read_stdin(closed: &PipeReader, lines: &Sender<Event>) {
+fn read_stdin(closed: &PipeReader, lines: &Sender<Event>, chokes_at: usize) {
     let stdin = std::io::stdin();
     let mut pending = Vec::new();
     let mut chunk = [0; 65536];
@@ -109,6 +110,9 @@ fn read_stdin(closed: &PipeReader, lines: &Sender<Event>) {
             if lines.send(Event::Line(text)).is_err() {
                 return;
             }
+        }
+        if chokes_at > 0 && pending.len() > chokes_at {
+            std::process::exit(70);
         }
     }
     drop(lines.send(Event::Eof));

@@ -67,10 +67,10 @@ impl<W: Wire> Agent<W> {
     pub(crate) fn new(wire: W, home: Home, transcript: Transcript) -> Self {
         let lost = transcript.lost_tasks();
         Self {
+            input: Input::listen(home.number("chokes_at")),
             wire,
             home,
             transcript,
-            input: Input::listen(),
             inbox: VecDeque::new(),
             tasks: Vec::new(),
             owed: VecDeque::new(),
