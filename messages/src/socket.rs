@@ -335,9 +335,10 @@ pub struct MessagesCall {
 
 /// `record_outcome`: how what the session was for went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct OutcomeCall {
     /// 1 to 4,096 bytes; `null` takes back what was recorded.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub text: Option<String>,
 }
 

@@ -103,6 +103,7 @@ impl<T: Into<String>> From<T> for NewMessage {
 #[serde(deny_unknown_fields)]
 pub struct NewOutcome {
     /// 1 to 4,096 bytes; `null` takes back what was recorded.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub text: Option<String>,
 }
 
