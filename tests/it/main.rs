@@ -54,6 +54,7 @@ mod takeover;
 mod teardown;
 mod tidy;
 mod told;
+mod typescript;
 mod wait;
 mod wake;
 mod writers;

@@ -33,7 +33,7 @@ pub enum Input {
     /// Its process does not.
     LaunchFailed(LaunchFailed),
     /// Its process ran before this daemon did.
-    Adopted(Adopted),
+    Adopted(Box<Adopted>),
     /// The next daemon goes on with it.
     Suspend(Suspend),
     /// Its process ended.
@@ -65,7 +65,13 @@ input_from! {
     Order(Order), MessageQueued(MessageQueued), Delivered(Delivered), StartGranted(StartGranted),
     Launched(Launched), LaunchFailed(LaunchFailed), ChildExited(ChildExited),
     TreeEmptied(TreeEmptied), ReapReport(ReapReport), KeptEnded(KeptEnded),
-    LimitsChanged(Limits), Adopted(Adopted), Suspend(Suspend), Host(HostChanged),
+    LimitsChanged(Limits), Suspend(Suspend), Host(HostChanged),
+}
+
+impl From<Adopted> for Input {
+    fn from(adopted: Adopted) -> Self {
+        Self::Adopted(Box::new(adopted))
+    }
 }
 
 /// What a live backend is told.

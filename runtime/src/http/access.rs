@@ -76,6 +76,8 @@ pub(super) async fn guard(
 pub(super) enum Reach {
     /// As far as there is anything.
     All,
+    /// To a WebSocket that watches.
+    Watching,
     /// What a session's own processes may do for it.
     Session(SessionId),
     /// To a WebSocket's first message, which has to show the token: browsers put none in the head
@@ -130,12 +132,17 @@ fn check(
         (Some(Peer::Unix(_)), _) => Err(Problem::new(FORBIDDEN, "this socket is another user's")),
         (Some(Peer::Tcp), Some(tcp)) => {
             let authority = request.uri().authority().map(|it| it.as_str().to_owned());
-            // What a connection says after an upgrade is nobody's to see here.
-            let looks = matches!(*request.method(), Method::GET | Method::HEAD)
-                && !request.headers().contains_key(UPGRADE);
+            let looking = if is_handshake(request) {
+                Some(Reach::Watching)
+            } else {
+                // What a connection says after an upgrade is nobody's to see here.
+                let looks = matches!(*request.method(), Method::GET | Method::HEAD)
+                    && !request.headers().contains_key(UPGRADE);
+                looks.then_some(Reach::All)
+            };
             let host = authority.as_deref();
             check_host(request.headers(), host, tcp)?;
-            check_token(request.headers(), looks, tcp, tokens)
+            check_token(request.headers(), looking, tcp, tokens)
         }
         (Some(Peer::Tcp), None) | (None, _) => Err(Problem::new(FORBIDDEN, "unknown connection")),
     }
@@ -185,10 +192,10 @@ fn check_host(
     Ok(())
 }
 
-/// `looks`: nothing is changed by the request.
+/// `looking`: how far the token of watchers reaches; `None`: something is changed by the request.
 fn check_token(
     headers: &HeaderMap,
-    looks: bool,
+    looking: Option<Reach>,
     tcp: &TcpAccess,
     tokens: &SessionTokens,
 ) -> Result<Reach, Problem> {
@@ -197,11 +204,10 @@ fn check_token(
         .map(|value| bearer(value.as_bytes()));
     match (shown.next(), shown.next()) {
         (Some(Some(token)), None) if tcp.token.is(token) => Ok(Reach::All),
-        (Some(Some(token)), None) if tcp.read_token.is(token) && looks => Ok(Reach::All),
-        (Some(Some(token)), None) if tcp.read_token.is(token) => Err(Problem::new(
-            FORBIDDEN,
-            "this token only looks; orders need that of the file \"token\"",
-        )),
+        (Some(Some(token)), None) if tcp.read_token.is(token) => looking.ok_or_else(|| {
+            let detail = "this token only looks; orders need that of the file \"token\"";
+            Problem::new(FORBIDDEN, detail)
+        }),
         (Some(Some(token)), None) if is_token_of_session(token) => reach_of(token, tokens),
         _ => Err(Problem::new(
             UNAUTHORIZED,

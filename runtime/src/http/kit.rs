@@ -154,7 +154,7 @@ fn owner(given: Option<&str>, request: &HttpRequest) -> Result<String, Problem> 
     match (given, reach(request)) {
         (Some(given), _) => text("owner", given, TEXT_CHARS_MAX),
         (None, Reach::Session(_)) => Ok(INSIDE.to_owned()),
-        (None, Reach::All | Reach::Unproven) => Ok(who(request).to_string()),
+        (None, Reach::All | Reach::Watching | Reach::Unproven) => Ok(who(request).to_string()),
     }
 }
 

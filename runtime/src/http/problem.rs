@@ -8,164 +8,93 @@ use std::fmt;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
-use drowse_messages::{PROBLEM_JSON, ProblemBody, ProblemClass, Refusal};
+use drowse_messages::{FailureCode, PROBLEM_JSON, ProblemBody, Refusal};
 
 /// What a code stands for.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
-    code: &'static str,
+    code: FailureCode,
     status: StatusCode,
-    class: ProblemClass,
     title: &'static str,
 }
 
 impl Kind {
-    const fn new(
-        code: &'static str,
-        status: StatusCode,
-        class: ProblemClass,
-        title: &'static str,
-    ) -> Self {
+    const fn new(code: FailureCode, status: StatusCode, title: &'static str) -> Self {
         Self {
             code,
             status,
-            class,
             title,
         }
     }
 }
 
-use ProblemClass::{OutcomeUnknown, Retryable, TerminalRequest, TerminalSession};
-
 pub(super) const UNAUTHORIZED: Kind = Kind::new(
-    "unauthorized",
+    FailureCode::Unauthorized,
     StatusCode::UNAUTHORIZED,
-    TerminalRequest,
     "No valid token",
 );
 pub(super) const FORBIDDEN: Kind = Kind::new(
-    "forbidden",
+    FailureCode::Forbidden,
     StatusCode::FORBIDDEN,
-    TerminalRequest,
     "Not allowed from there",
 );
 pub(super) const NO_SUCH_PATH: Kind = Kind::new(
-    "no_such_path",
+    FailureCode::NoSuchPath,
     StatusCode::NOT_FOUND,
-    TerminalRequest,
     "No such path",
 );
 const METHOD_NOT_ALLOWED: Kind = Kind::new(
-    "method_not_allowed",
+    FailureCode::MethodNotAllowed,
     StatusCode::METHOD_NOT_ALLOWED,
-    TerminalRequest,
     "No such method on this path",
 );
 pub(super) const BODY_TOO_LARGE: Kind = Kind::new(
-    "body_too_large",
+    FailureCode::BodyTooLarge,
     StatusCode::PAYLOAD_TOO_LARGE,
-    TerminalRequest,
     "Body too large",
 );
 pub(super) const BODY_TOO_SLOW: Kind = Kind::new(
-    "body_too_slow",
+    FailureCode::BodyTooSlow,
     StatusCode::REQUEST_TIMEOUT,
-    Retryable,
     "Body too slow",
 );
 pub(super) const TOO_MANY_STREAMS: Kind = Kind::new(
-    "too_many_streams",
+    FailureCode::TooManyStreams,
     StatusCode::SERVICE_UNAVAILABLE,
-    Retryable,
     "Too many event streams are open",
 );
 pub(super) const NOT_READY: Kind = Kind::new(
-    "not_ready",
+    FailureCode::NotReady,
     StatusCode::SERVICE_UNAVAILABLE,
-    Retryable,
     "Not ready",
 );
 
-const fn kind_of(refusal: &Refusal) -> Kind {
-    let code = refusal.code();
-    let (status, class, title) = match refusal {
-        Refusal::NoSuchSession { .. } => {
-            (StatusCode::NOT_FOUND, TerminalSession, "No such session")
+fn kind_of(refusal: &Refusal) -> Kind {
+    let (status, title) = match refusal {
+        Refusal::NoSuchSession { .. } => (StatusCode::NOT_FOUND, "No such session"),
+        Refusal::Ambiguous { .. } => (StatusCode::CONFLICT, "Several sessions fit"),
+        Refusal::NameTaken { .. } => (StatusCode::CONFLICT, "The name is taken"),
+        Refusal::UnknownAgent { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "No such agent"),
+        Refusal::Invalid { .. } => (StatusCode::BAD_REQUEST, "The request is wrong"),
+        Refusal::Held { .. } => (StatusCode::CONFLICT, "Something holds the session"),
+        Refusal::Relayed { .. } => (StatusCode::CONFLICT, "A host has the session"),
+        Refusal::NotRunning { .. } => (StatusCode::CONFLICT, "Nothing to do this to"),
+        Refusal::CannotResume { .. } => {
+            (StatusCode::CONFLICT, "The conversation cannot be resumed")
         }
-        Refusal::Ambiguous { .. } => (
-            StatusCode::CONFLICT,
-            TerminalRequest,
-            "Several sessions fit",
-        ),
-        Refusal::NameTaken { .. } => (StatusCode::CONFLICT, TerminalRequest, "The name is taken"),
-        Refusal::UnknownAgent { .. } => (
-            StatusCode::UNPROCESSABLE_ENTITY,
-            TerminalRequest,
-            "No such agent",
-        ),
-        Refusal::Invalid { .. } => (
-            StatusCode::BAD_REQUEST,
-            TerminalRequest,
-            "The request is wrong",
-        ),
-        Refusal::Held { .. } => (
-            StatusCode::CONFLICT,
-            Retryable,
-            "Something holds the session",
-        ),
-        Refusal::Relayed { .. } => (
-            StatusCode::CONFLICT,
-            TerminalRequest,
-            "A host has the session",
-        ),
-        Refusal::NotRunning { .. } => (
-            StatusCode::CONFLICT,
-            TerminalRequest,
-            "Nothing to do this to",
-        ),
-        Refusal::CannotResume { .. } => (
-            StatusCode::CONFLICT,
-            TerminalSession,
-            "The conversation cannot be resumed",
-        ),
-        Refusal::NotPending { .. } => (StatusCode::GONE, TerminalRequest, "No longer pending"),
-        Refusal::NotQueued { .. } => (
-            StatusCode::CONFLICT,
-            TerminalRequest,
-            "The message no longer waits",
-        ),
-        Refusal::NotParked { .. } => (
-            StatusCode::CONFLICT,
-            TerminalRequest,
-            "The message is not parked",
-        ),
-        Refusal::InboxFull { .. } => (
-            StatusCode::TOO_MANY_REQUESTS,
-            Retryable,
-            "The inbox is full",
-        ),
+        Refusal::NotPending { .. } => (StatusCode::GONE, "No longer pending"),
+        Refusal::NotQueued { .. } => (StatusCode::CONFLICT, "The message no longer waits"),
+        Refusal::NotParked { .. } => (StatusCode::CONFLICT, "The message is not parked"),
+        Refusal::InboxFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "The inbox is full"),
         Refusal::Draining => (
             StatusCode::SERVICE_UNAVAILABLE,
-            Retryable,
             "The daemon is shutting down",
         ),
-        Refusal::CannotRestart { .. } => (
-            StatusCode::CONFLICT,
-            TerminalRequest,
-            "The daemon cannot be replaced",
-        ),
-        Refusal::StoreFailed { .. } => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            Retryable,
-            "The store failed",
-        ),
-        Refusal::SessionFailed => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            OutcomeUnknown,
-            "The session failed",
-        ),
+        Refusal::CannotRestart { .. } => (StatusCode::CONFLICT, "The daemon cannot be replaced"),
+        Refusal::StoreFailed { .. } => (StatusCode::SERVICE_UNAVAILABLE, "The store failed"),
+        Refusal::SessionFailed => (StatusCode::INTERNAL_SERVER_ERROR, "The session failed"),
     };
-    Kind::new(code, status, class, title)
+    Kind::new(FailureCode::from_code(refusal.code()), status, title)
 }
 
 /// A problem on its way to a client.
@@ -183,9 +112,9 @@ impl Problem {
             title: kind.title.to_owned(),
             status: kind.status.as_u16(),
             detail: detail.into(),
-            code: kind.code.to_owned(),
-            class: kind.class,
-            retryable: matches!(kind.class, Retryable),
+            code: kind.code.code().to_owned(),
+            class: kind.code.class(),
+            retryable: kind.code.retryable(),
             held_by: Vec::new(),
         };
         Self {

@@ -8,7 +8,7 @@
 //! | `fail_resumes` | the same for starts that resume |
 //! | `fail_text` | what a failed start says on stderr |
 //! | `start_delay_ms` | answers nothing for that long |
-//! | `chokes_at` | exits 70 in the middle of a line that is longer than N bytes |
+//! | `chokes_at` | is killed in the middle of a line that is longer than N bytes |
 //! | `never_ready` | never answers anything |
 //! | `ignore_eof`, `ignore_term` | stays; the first also when it is asked to end |
 //! | `die_slowly_ms` | takes that long to end once it has decided to |

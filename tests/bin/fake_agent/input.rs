@@ -112,7 +112,7 @@ fn read_stdin(closed: &PipeReader, lines: &Sender<Event>, chokes_at: usize) {
             }
         }
         if chokes_at > 0 && pending.len() > chokes_at {
-            std::process::exit(70);
+            _ = nix::sys::signal::raise(Signal::SIGKILL);
         }
     }
     drop(lines.send(Event::Eof));

@@ -16,6 +16,10 @@ pub enum Library {
     Mcp,
     /// The Claude Agent SDK, without the Claude Code in it.
     ClaudeSdk,
+    /// The compiler of our own client for TypeScript.
+    TypeScript,
+    /// What that has to know of Node.
+    NodeTypes,
 }
 
 impl Library {
@@ -38,6 +42,18 @@ impl Library {
                 npm: "@anthropic-ai/claude-agent-sdk",
                 version: "0.3.185",
                 entry: "node_modules/@anthropic-ai/claude-agent-sdk/package.json",
+            },
+            Self::TypeScript => Package {
+                name: "typescript",
+                npm: "typescript",
+                version: "5.9.3",
+                entry: "node_modules/typescript/package.json",
+            },
+            Self::NodeTypes => Package {
+                name: "node-types",
+                npm: "@types/node",
+                version: "20.19.43",
+                entry: "node_modules/@types/node/package.json",
             },
         }
     }

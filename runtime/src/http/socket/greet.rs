@@ -59,7 +59,7 @@ pub(super) async fn enter(
     let shown = hello.token.as_deref().unwrap_or_default().as_bytes();
     let tcp = context.tcp.as_ref().filter(|_| reach == Reach::Unproven);
     let may = reach == Reach::All || tcp.is_some_and(|tcp| tcp.token.is(shown));
-    let may_look = tcp.is_some_and(|tcp| tcp.read_token.is(shown));
+    let may_look = reach == Reach::Watching || tcp.is_some_and(|tcp| tcp.read_token.is(shown));
     if !may && !may_look {
         return Err(NoEntry::Close(CloseWhy::Unauthorized));
     }

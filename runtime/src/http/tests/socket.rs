@@ -341,6 +341,13 @@ fn whoever_may_not_is_sent_away_with_the_right_code() {
     ws.status();
     let looks = ws.hello(json!({ "token": watchers }));
     assert_eq!(looks["result"]["role"], "watch");
+    for (role, seen) in [("watch", true), ("drive", false)] {
+        let mut ws = tcp(&format!("Authorization: Bearer {watchers}\r\n"));
+        ws.status();
+        ws.call(0, "hello", json!({"version": 1, "role": role}));
+        let closed = ws.next() == Frame::Close(4003);
+        assert_eq!(closed, !seen, "{role}, with the token in the head");
+    }
     let mut ws = tcp(&format!("Authorization: Bearer {}\r\n", endpoint.token()));
     ws.status();
     assert_eq!(ws.hello(json!({}))["result"]["role"], "watch");
