@@ -44,7 +44,7 @@ impl Stage {
 
     fn turns(&self) -> Vec<Value> {
         let log = self.cli.ok(&["logs", NAME, "--limit", "1000", "--json"]);
-        let events = log.lines().map(|line| serde_json::from_str::<Value>(line));
+        let events = log.lines().map(serde_json::from_str::<Value>);
         let events = events.map(|event| event.expect("a line is an event"));
         events
             .filter(|event| event["event"] == "turn_started")

@@ -180,10 +180,16 @@ fn the_guide_has_every_path() {
 fn the_guide_has_every_code() {
     let reason = "messages/src/reason.rs";
     let mut problems = codes(reason, "Refusal");
-    problems.extend(quoted_after(
-        &read("runtime/src/http/problem.rs"),
-        "Kind::new(",
-    ));
+    let own = read("runtime/src/http/problem.rs");
+    let own = own.split("FailureCode::").skip(1);
+    let name = |rest: &str| {
+        snake(
+            rest.split(|c: char| !c.is_alphanumeric())
+                .next()
+                .unwrap_or_default(),
+        )
+    };
+    problems.extend(own.map(name).filter(|name| name != "from"));
     assert_listed("Problems", &problems);
     assert_listed("Why a process ended", &codes(reason, "Reason"));
     assert_listed("States", &codes("messages/src/status.rs", "SessionState"));
