@@ -410,3 +410,61 @@ fn a_client_that_does_not_read_is_felt_by_nobody() {
         rest.len()
     );
 }
+
+/// Behaviours 102, 113, D47: at the hard limit of the session its driver's connection ends with 4009,
+/// the call under way with an unknown outcome, which the message itself has; whoever watches is warned and
+/// goes on.
+#[test]
+fn the_hard_limit_of_a_session_says_what_is_unknown() {
+    let daemon = daemon!("hard_socket")
+        .limit("idle_after", "1s")
+        .limit("start_limit", "1s")
+        .limit("hard_limit", "2s")
+        .start();
+    let id = daemon.open("fake");
+    let client = Client::unix(daemon.state_dir().join("drowse.sock"));
+    run(async {
+        let mut watcher = client.connection(&id).connect().await.expect("a watcher");
+        let mut events = watcher.events();
+        let driver = drive(&client, &id).await;
+        let prompted = driver.prompt("FAKE:silent 600", None).await;
+        let error = prompted.expect_err("the turn is cut");
+        assert_eq!(error.code(), Some(FailureCode::HardTimeout), "{error}");
+        assert!(error.may_have_run() && error.is_terminal());
+        assert!(!driver.is_connected());
+        let (mut warned, mut over) = (false, false);
+        while !over {
+            let Heard::Event(note) = events.next().await.expect("it looks on") else {
+                continue;
+            };
+            warned |= matches!(note.event.what, SessionEvent::LimitWarned { .. });
+            if let SessionEvent::MessageChanged { state, .. } = note.event.what {
+                // It heeds the interrupt that comes first.
+                over = state == MessageState::Failed;
+            }
+        }
+        assert!(warned, "before it");
+        assert!(watcher.is_connected());
+        // The session is not over: the next message resumes it.
+        let driver = drive(&client, &id).await;
+        let prompted = driver.prompt("FAKE:say on", None).await.expect("an answer");
+        assert_eq!(prompted.state, MessageState::Answered);
+    });
+}
+
+/// A connection without events has no streams, instead of one that never ends.
+#[test]
+fn a_stream_needs_events() {
+    let daemon = daemon!("no_events").start();
+    let id = daemon.open("fake");
+    let client = Client::unix(daemon.state_dir().join("drowse.sock"));
+    run(async {
+        let driver = client.connection(&id).drive().events(false).connect().await;
+        let driver = driver.expect("a driver");
+        let refused = driver.prompt_stream("FAKE:say x", None).await;
+        let error = refused.expect_err("nothing would come");
+        assert_eq!(error.code(), Some(FailureCode::Invalid));
+        let prompted = driver.prompt("FAKE:say x", None).await.expect("an answer");
+        assert_eq!(prompted.state, MessageState::Answered);
+    });
+}

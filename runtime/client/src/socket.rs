@@ -223,6 +223,7 @@ impl ConnectionBuilder {
             numbers: AtomicU64::new(1),
             request_timeout: self.request_timeout,
             action_timeout: self.action_timeout,
+            has_events: self.events,
         };
         Ok(Connection {
             shared: Arc::new(shared),
@@ -244,6 +245,7 @@ pub(crate) struct Shared {
     numbers: AtomicU64,
     request_timeout: Duration,
     action_timeout: Option<Duration>,
+    has_events: bool,
 }
 
 impl Shared {
@@ -342,12 +344,18 @@ impl Connection {
     /// bridged: the message is on disk.
     ///
     /// # Errors
-    /// See [`SocketError`]; `invalid` when the connection has no events.
+    /// See [`SocketError`]; `invalid` when the connection has no events
+    /// ([`ConnectionBuilder::events`]).
     pub async fn prompt_stream(
         &self,
         message: impl Into<NewMessage>,
         key: Option<&str>,
     ) -> Result<PromptStream, SocketError> {
+        if !self.shared.has_events {
+            let detail = "the connection was made without events";
+            let failure = drowse_messages::Failure::new(FailureCode::Invalid, detail);
+            return Err(SocketError::of(failure));
+        }
         let NewMessage { text, priority } = message.into();
         let events = self.listen();
         // Known again should the answer be lost.
