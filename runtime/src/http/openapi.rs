@@ -21,6 +21,12 @@ mod parameters;
 #[cfg(test)]
 mod tests;
 
+/// Every method on every path that is documented.
+#[cfg(test)]
+pub(super) fn requests() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPERATIONS.iter().map(|it| (it.method, it.path))
+}
+
 /// The schemas of all bodies.
 const TYPES: &str = include_str!("openapi/types.json");
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use super::*;
-use crate::http::ListenError;
+use crate::http::{ListenError, openapi};
 
 /// D54, behaviour 100: on TCP nobody gets in without the token, from a web page, or under
 /// another name; each refusal is a problem.
@@ -141,6 +141,59 @@ fn the_token_of_watchers_only_looks() {
         .connect_tcp()
         .ask("GET", "/v1/status", &foreign, b"");
     assert_eq!(reply.status, 403);
+}
+
+/// Behaviour 100: every documented request, with every kind of token: nobody reaches further than his
+/// token does.
+#[test]
+fn each_request_takes_the_tokens_it_should() {
+    let endpoint = Endpoint::start();
+    let of = |name: &str| {
+        endpoint.session(name);
+        endpoint.daemon.world().sessions.last().unwrap().id
+    };
+    let (own, other) = (of("own"), of("other"));
+    let tokens = SessionTokens::of(endpoint.folder.path()).unwrap();
+    let read = fs::read_to_string(endpoint.folder.path().join("token-read")).unwrap();
+    let host = format!("Host: {}", endpoint.tcp);
+    let code_with = |method: &str, path: &str, token: Option<&str>| {
+        let shown = token.map(|token| format!("Authorization: Bearer {}", token.trim()));
+        let headers: Vec<&str> = std::iter::once(&*host).chain(shown.as_deref()).collect();
+        let mut client = endpoint.connect_tcp();
+        let reply = client.ask(&method.to_uppercase(), path, &headers, b"");
+        let refused = matches!(reply.status, 401 | 403);
+        refused.then(|| problem(&reply).code)
+    };
+    let mut confined = 0;
+    for (method, path) in openapi::requests() {
+        // Streams that do not end are looked at elsewhere.
+        if path == "/v1/events" {
+            continue;
+        }
+        let path = path
+            .replace("{session}", &own.to_string())
+            .replace("{message}", "1");
+        let path = path.replace("{name}", "a").replace("{hold}", "1");
+        let path = path.replace("{ask}", "a");
+        let code = |token: Option<&str>| code_with(method, &path, token);
+        let what = format!("{method} {path}");
+        assert_eq!(code(None).as_deref(), Some("unauthorized"), "{what}");
+        assert_eq!(
+            code(Some("guess")).as_deref(),
+            Some("unauthorized"),
+            "{what}"
+        );
+        assert_eq!(code(Some(&endpoint.token())), None, "{what}");
+        let looks = (method != "get").then_some("forbidden");
+        assert_eq!(code(Some(&read)).as_deref(), looks, "{what}");
+        let is_kit = path.contains("/tasks") || path.contains("/holds");
+        confined += u32::from(is_kit);
+        let reached = (!is_kit).then_some("forbidden");
+        assert_eq!(code(Some(&tokens.token(own))).as_deref(), reached, "{what}");
+        let foreign = code(Some(&tokens.token(other)));
+        assert_eq!(foreign.as_deref(), Some("forbidden"), "{what}");
+    }
+    assert_eq!(confined, 6, "the agent kit's own");
 }
 
 /// Behaviour 100: the token is for us alone, before anybody can connect, and stays the same.
