@@ -28,6 +28,7 @@ mod orphans;
 mod pi;
 mod pipes;
 mod process;
+mod programs;
 mod real;
 mod real_acp;
 mod real_acp_relay;
