@@ -65,12 +65,10 @@ test("what waits can be taken back, and urgent messages go first", async () => {
   const id = await daemon.open();
   const first = await client.send(id, "FAKE:silent 5");
   await until("its turn", async () => (await client.message(first.message)).state === "delivered");
-  const [later, next, back] = await Promise.all([
-    client.send(id, "FAKE:say later"),
-    client.send(id, { text: "FAKE:say next", priority: "now" }),
-    client.send(id, "FAKE:say never"),
-  ]);
+  const later = await client.send(id, "FAKE:say later");
+  const back = await client.send(id, "FAKE:say never");
   assert.equal((await client.cancel(back.message)).state, "cancelled");
+  const next = await client.send(id, { text: "FAKE:say next", priority: "now" });
   const refused = await client.cancel(first.message).catch((error: unknown) => error);
   assert.ok(refused instanceof RefusedError && refused.code === "not_queued");
   await until("the last", async () => (await client.message(later.message)).state === "answered");

@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 let state = prompted.state.code();
                 return Err(format!("{state}: {}", prompted.answer).into());
             }
-            _ => {}
+            Piece::Settled(_) | Piece::Missed | _ => {}
         }
     }
     connection.close().await;

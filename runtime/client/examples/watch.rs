@@ -30,17 +30,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
         };
         match heard {
             Heard::Snapshot(note) => writeln!(out, "it is {}", note.report.state.code())?,
-            Heard::Event(note) => match note.event.what {
-                SessionEvent::StateChanged { to, .. } => writeln!(out, "it is {}", to.code())?,
-                SessionEvent::MessageChanged { message, state, .. } => {
-                    writeln!(out, "message {message} is {}", state.code())?;
+            Heard::Event(note) => {
+                if let Some(line) = line(&note.event.what) {
+                    writeln!(out, "{line}")?;
                 }
-                SessionEvent::Asked { ask } => writeln!(out, "it asks: {}", ask.title)?,
-                _ => {}
-            },
+            }
             Heard::Gap(_) | Heard::Missed(_) => writeln!(out, "something was missed")?,
-            _ => {}
+            Heard::Resumed | Heard::Warning { .. } | _ => {}
         }
         out.flush()?;
     }
+}
+
+/// What is worth a line.
+fn line(event: &SessionEvent) -> Option<String> {
+    if let SessionEvent::StateChanged { to, .. } = event {
+        return Some(format!("it is {}", to.code()));
+    }
+    if let SessionEvent::MessageChanged { message, state, .. } = event {
+        return Some(format!("message {message} is {}", state.code()));
+    }
+    if let SessionEvent::Asked { ask } = event {
+        return Some(format!("it asks: {}", ask.title));
+    }
+    None
 }

@@ -1,6 +1,7 @@
 //! The endpoint as its clients meet it: real sockets, a daemon that answers from memory.
 
 mod access;
+mod agreement;
 mod bounds;
 mod client;
 mod fake;

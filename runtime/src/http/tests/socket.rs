@@ -8,11 +8,11 @@ use super::*;
 const PATH: &str = "/v1/sessions/s/ws";
 
 /// A client that writes each byte itself.
-struct Ws(Client);
+pub(super) struct Ws(Client);
 
 /// What came in one frame.
 #[derive(Debug, PartialEq)]
-enum Frame {
+pub(super) enum Frame {
     Json(Value),
     Ping,
     Pong,
@@ -21,7 +21,7 @@ enum Frame {
 }
 
 impl Ws {
-    fn open(mut client: Client, path: &str, headers: &str) -> Self {
+    pub(super) fn open(mut client: Client, path: &str, headers: &str) -> Self {
         client.write(
             format!(
                 "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -40,17 +40,17 @@ impl Ws {
     }
 
     /// The handshake's status; the head is read.
-    fn status(&mut self) -> u16 {
+    pub(super) fn status(&mut self) -> u16 {
         self.0.head().0
     }
 
-    fn on(endpoint: &Endpoint) -> Self {
+    pub(super) fn on(endpoint: &Endpoint) -> Self {
         let mut ws = Self::open(endpoint.connect(), PATH, "");
         assert_eq!(ws.status(), 101);
         ws
     }
 
-    fn frame(&mut self, first: u8, claimed: u64, payload: &[u8]) {
+    pub(super) fn frame(&mut self, first: u8, claimed: u64, payload: &[u8]) {
         let mut bytes = vec![first];
         match claimed {
             0..126 => bytes.push(0x80 | u8::try_from(claimed).unwrap()),
@@ -69,16 +69,16 @@ impl Ws {
         self.0.write(&bytes);
     }
 
-    fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.frame(0x81, text.len() as u64, text.as_bytes());
     }
 
-    fn call(&mut self, id: u64, method: &str, params: Value) {
+    pub(super) fn call(&mut self, id: u64, method: &str, params: Value) {
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.text(&request.to_string());
     }
 
-    fn next(&mut self) -> Frame {
+    pub(super) fn next(&mut self) -> Frame {
         let Some(head) = self.0.bytes(2) else {
             return Frame::End;
         };
@@ -103,7 +103,7 @@ impl Ws {
         }
     }
 
-    fn json(&mut self) -> Value {
+    pub(super) fn json(&mut self) -> Value {
         let frame = self.next();
         let Frame::Json(json) = frame else {
             panic!("not a message: {frame:?}");
@@ -112,7 +112,7 @@ impl Ws {
     }
 
     /// The answer to this request; what comes before it is passed over.
-    fn answer(&mut self, id: u64) -> Value {
+    pub(super) fn answer(&mut self, id: u64) -> Value {
         loop {
             let json = self.json();
             if json["id"] == id {
@@ -121,14 +121,14 @@ impl Ws {
         }
     }
 
-    fn hello(&mut self, params: Value) -> Value {
+    pub(super) fn hello(&mut self, params: Value) -> Value {
         let mut params = params;
         params["version"] = 1.into();
         self.call(0, "hello", params);
         self.answer(0)
     }
 
-    fn code(answer: &Value) -> &str {
+    pub(super) fn code(answer: &Value) -> &str {
         answer["error"]["data"]["code"].as_str().unwrap_or_default()
     }
 }
