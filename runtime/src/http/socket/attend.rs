@@ -70,6 +70,22 @@ struct Granted {
     cursor: Option<Cursor>,
 }
 
+/// What a socket waits for.
+enum Moment {
+    /// The daemon ends.
+    Stopping,
+    /// The switchboard says something.
+    Told(Option<Box<Told>>),
+    /// A call is done.
+    Outcome(Option<Box<(CallId, Outcome)>>),
+    /// The client says something.
+    Frame(Option<Result<AggregatedMessage, ProtocolError>>),
+    /// There are events to send.
+    Moved,
+    /// No hello came in time.
+    HelloDue,
+}
+
 /// See the module.
 pub(super) struct Socket {
     context: Data<Context>,
@@ -85,8 +101,9 @@ pub(super) struct Socket {
     hello: Option<Value>,
     granted: Option<Granted>,
     calls: BTreeMap<CallId, Call>,
-    outcomes: Queue<(CallId, Outcome)>,
-    orders: Queue<Told>,
+    /// Both boxed: a queue makes room for 32 at a time, and most are empty.
+    outcomes: Queue<Box<(CallId, Outcome)>>,
+    orders: Queue<Box<Told>>,
 }
 
 impl Socket {
@@ -122,8 +139,12 @@ impl Socket {
     ) {
         let mut hello_due = std::pin::pin!(tokio::time::sleep(HELLO_TIMEOUT));
         let end = loop {
-            let turn = self.turn(&mut frames, &mut stopping, hello_due.as_mut());
-            if let Err(end) = turn.await {
+            let moment = self
+                .wait(&mut frames, &mut stopping, hello_due.as_mut())
+                .await;
+            // On the heap only while there is something to do: most sockets wait most of the time,
+            // and there are thousands.
+            if let Err(end) = Box::pin(self.attend_to(moment)).await {
                 break end;
             }
         };
@@ -143,18 +164,18 @@ impl Socket {
             let _gone = self.context.sockets.board.send(leave).await;
         }
         match end {
-            End::Close(why) => say_goodbye(self.out, frames, why).await,
+            End::Close(why) => Box::pin(say_goodbye(self.out, frames, why)).await,
             End::Closed(_) => drop(timeout(CLOSE_TIMEOUT, self.out.close(None)).await),
             End::Cut => {}
         }
     }
 
-    async fn turn(
+    async fn wait(
         &mut self,
         frames: &mut AggregatedMessageStream,
         stopping: &mut watch::Receiver<bool>,
         hello_due: Pin<&mut tokio::time::Sleep>,
-    ) -> Step {
+    ) -> Moment {
         let greeted = self.granted.is_some();
         let moved = async {
             match &mut self.granted {
@@ -168,18 +189,24 @@ impl Socket {
         };
         tokio::select! {
             biased;
-            _ = stopping.wait_for(|stopping| *stopping) => Err(End::Close(CloseWhy::Draining)),
-            told = self.orders.1.recv() => match told {
-                Some(told) => self.told(told).await,
-                None => Err(End::Cut),
-            },
-            outcome = self.outcomes.1.recv() => match outcome {
-                Some((call, outcome)) => self.done(call, outcome).await,
-                None => Err(End::Cut),
-            },
-            frame = frames.recv() => self.frame(frame).await,
-            () = moved => self.send_events(FRAMES_AT_ONCE).await,
-            () = hello_due, if !greeted => Err(End::Close(CloseWhy::Forbidden)),
+            _ = stopping.wait_for(|stopping| *stopping) => Moment::Stopping,
+            told = self.orders.1.recv() => Moment::Told(told),
+            outcome = self.outcomes.1.recv() => Moment::Outcome(outcome),
+            frame = frames.recv() => Moment::Frame(frame),
+            () = moved => Moment::Moved,
+            () = hello_due, if !greeted => Moment::HelloDue,
+        }
+    }
+
+    async fn attend_to(&mut self, moment: Moment) -> Step {
+        match moment {
+            Moment::Stopping => Err(End::Close(CloseWhy::Draining)),
+            Moment::Told(Some(told)) => self.told(*told).await,
+            Moment::Outcome(Some(done)) => self.done(done.0, done.1).await,
+            Moment::Told(None) | Moment::Outcome(None) => Err(End::Cut),
+            Moment::Frame(frame) => self.frame(frame).await,
+            Moment::Moved => self.send_events(FRAMES_AT_ONCE).await,
+            Moment::HelloDue => Err(End::Close(CloseWhy::Forbidden)),
         }
     }
 
@@ -380,7 +407,7 @@ impl Socket {
         let (board, done) = (self.context.sockets.board.clone(), self.outcomes.0.clone());
         rt::spawn(async move {
             let outcome = calls::run(daemon, session, by, request).await;
-            if done.send((call, outcome)).await.is_err() {
+            if done.send(Box::new((call, outcome))).await.is_err() {
                 // The socket is over; policy knows whether anybody is owed an answer.
                 let input = Input::Answered(call);
                 let _gone = board.send(Feed { session, input }).await;

@@ -59,7 +59,7 @@ pub(super) struct Join {
     pub(super) session: SessionId,
     pub(super) socket: SocketId,
     pub(super) greeting: Greeting,
-    pub(super) orders: mpsc::Sender<Told>,
+    pub(super) orders: mpsc::Sender<Box<Told>>,
     /// The session waits for a person now.
     pub(super) person_awaited: bool,
     /// Of a tape, should there be none yet.
@@ -97,7 +97,7 @@ struct Due(SessionId);
 #[derive(Debug)]
 struct Exchange {
     policy: Connections,
-    sockets: BTreeMap<SocketId, mpsc::Sender<Told>>,
+    sockets: BTreeMap<SocketId, mpsc::Sender<Box<Told>>>,
     tape: Arc<Tape>,
     pump: JoinHandle<()>,
     timer: Option<(MonoTime, SpawnHandle)>,
@@ -159,7 +159,7 @@ impl Exchange {
         let Some(orders) = self.sockets.get(&socket) else {
             return;
         };
-        if orders.try_send(told).is_err() {
+        if orders.try_send(Box::new(told)).is_err() {
             tracing::debug!(socket = socket.0, "a socket is told nothing more");
         }
     }
