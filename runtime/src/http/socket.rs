@@ -88,7 +88,15 @@ pub(super) async fn open(
         .aggregate_continuations()
         .max_continuation_size(MESSAGE_BYTES_MAX);
     let stopping = context.stopping.clone();
-    let socket = Socket::new(context, session.into_inner(), who(&request), reach, out);
+    // Boxed, so that neither stands in the task twice: before and while it is attended to.
+    let socket = Box::new(Socket::new(
+        context,
+        session.into_inner(),
+        who(&request),
+        reach,
+        out,
+    ));
+    let frames = Box::new(frames);
     rt::spawn(async move {
         socket.attend(frames, stopping).await;
         sever.sever();

@@ -77,7 +77,7 @@ enum Moment {
     /// The switchboard says something.
     Told(Option<Box<Told>>),
     /// A call is done.
-    Outcome(Option<Box<(CallId, Outcome)>>),
+    Outcome(CallId, Outcome),
     /// The client says something.
     Frame(Option<Result<AggregatedMessage, ProtocolError>>),
     /// There are events to send.
@@ -101,8 +101,9 @@ pub(super) struct Socket {
     hello: Option<Value>,
     granted: Option<Granted>,
     calls: BTreeMap<CallId, Call>,
-    /// Both boxed: a queue makes room for 32 at a time, and most are empty.
-    outcomes: Queue<Box<(CallId, Outcome)>>,
+    /// Made for the first call: whoever only looks on has none.
+    outcomes: Option<Queue<(CallId, Outcome)>>,
+    /// Boxed: a queue makes room for 32 at a time, and most are empty.
     orders: Queue<Box<Told>>,
 }
 
@@ -126,15 +127,15 @@ impl Socket {
             hello: None,
             granted: None,
             calls: BTreeMap::new(),
-            outcomes: mpsc::channel(OUTCOMES_MAX),
+            outcomes: None,
             orders: mpsc::channel(ORDERS_MAX),
         }
     }
 
     /// Attends to it until its end.
     pub(super) async fn attend(
-        mut self,
-        mut frames: AggregatedMessageStream,
+        mut self: Box<Self>,
+        mut frames: Box<AggregatedMessageStream>,
         mut stopping: watch::Receiver<bool>,
     ) {
         let mut hello_due = std::pin::pin!(tokio::time::sleep(HELLO_TIMEOUT));
@@ -164,7 +165,7 @@ impl Socket {
             let _gone = self.context.sockets.board.send(leave).await;
         }
         match end {
-            End::Close(why) => Box::pin(say_goodbye(self.out, frames, why)).await,
+            End::Close(why) => Box::pin(say_goodbye(self.out, *frames, why)).await,
             End::Closed(_) => drop(timeout(CLOSE_TIMEOUT, self.out.close(None)).await),
             End::Cut => {}
         }
@@ -187,11 +188,17 @@ impl Socket {
                 Some(_) | None => std::future::pending().await,
             }
         };
+        let outcomes = async {
+            match &mut self.outcomes {
+                Some((_, outcomes)) => outcomes.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => Moment::Stopping,
             told = self.orders.1.recv() => Moment::Told(told),
-            outcome = self.outcomes.1.recv() => Moment::Outcome(outcome),
+            Some((call, outcome)) = outcomes => Moment::Outcome(call, outcome),
             frame = frames.recv() => Moment::Frame(frame),
             () = moved => Moment::Moved,
             () = hello_due, if !greeted => Moment::HelloDue,
@@ -202,8 +209,8 @@ impl Socket {
         match moment {
             Moment::Stopping => Err(End::Close(CloseWhy::Draining)),
             Moment::Told(Some(told)) => self.told(*told).await,
-            Moment::Outcome(Some(done)) => self.done(done.0, done.1).await,
-            Moment::Told(None) | Moment::Outcome(None) => Err(End::Cut),
+            Moment::Outcome(call, outcome) => self.done(call, outcome).await,
+            Moment::Told(None) => Err(End::Cut),
             Moment::Frame(frame) => self.frame(frame).await,
             Moment::Moved => self.send_events(FRAMES_AT_ONCE).await,
             Moment::HelloDue => Err(End::Close(CloseWhy::Forbidden)),
@@ -404,10 +411,13 @@ impl Socket {
         let id = request.id.clone();
         self.calls.insert(call, Call::Runs { id });
         let (daemon, by) = (self.context.daemon.clone(), self.by.clone());
-        let (board, done) = (self.context.sockets.board.clone(), self.outcomes.0.clone());
+        let outcomes = self
+            .outcomes
+            .get_or_insert_with(|| mpsc::channel(OUTCOMES_MAX));
+        let (board, done) = (self.context.sockets.board.clone(), outcomes.0.clone());
         rt::spawn(async move {
             let outcome = calls::run(daemon, session, by, request).await;
-            if done.send(Box::new((call, outcome))).await.is_err() {
+            if done.send((call, outcome)).await.is_err() {
                 // The socket is over; policy knows whether anybody is owed an answer.
                 let input = Input::Answered(call);
                 let _gone = board.send(Feed { session, input }).await;
