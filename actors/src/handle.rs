@@ -226,8 +226,7 @@ impl DaemonHandle {
     /// Queues a parked message again, as it was accepted first.
     ///
     /// # Errors
-    /// `NotParked`; `NoSuchSession` when the session has no such message; `Draining`,
-    /// `StoreFailed`.
+    /// `NotParked`; `NoSuchMessage`, also when it is another session's; `Draining`, `StoreFailed`.
     pub async fn retry(&self, id: SessionId, message: MessageId) -> Result<(), Refusal> {
         flat(self.registry.send(Retry { id, message }).await)
     }
@@ -280,13 +279,10 @@ impl DaemonHandle {
     /// One message and its fate.
     ///
     /// # Errors
-    /// `NoSuchSession` naming the message, `StoreFailed`.
+    /// `NoSuchMessage`, `StoreFailed`.
     pub async fn message(&self, id: MessageId) -> Result<SavedMessage, Refusal> {
-        let what = format!("message {id}");
-        self.store
-            .message(id)
-            .await
-            .map_err(|error| refusal_of(error, &what))
+        let read = self.store.message(id).await;
+        read.map_err(|error| refusal_of_message(error, id))
     }
 
     /// The newest messages of a session, oldest first.
@@ -448,6 +444,14 @@ impl DaemonHandle {
 pub(crate) fn flat<T>(answer: Result<Result<T, Refusal>, MailboxError>) -> Result<T, Refusal> {
     // The core actors outlive everything but the daemon's end.
     answer.unwrap_or(Err(Refusal::Draining))
+}
+
+/// What a store error means to whoever asked for this message.
+pub(crate) fn refusal_of_message(error: StoreError, message: MessageId) -> Refusal {
+    match error {
+        StoreError::NotFound => Refusal::NoSuchMessage { message },
+        error => refusal_of(error, "the message"),
+    }
 }
 
 /// What a store error means to whoever asked for `what`.

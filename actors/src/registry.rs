@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 
 use crate::adopt::TakenOver;
 use crate::bus::Publish;
-use crate::handle::refusal_of;
+use crate::handle::{refusal_of, refusal_of_message};
 use crate::leftover::{self, Mourned};
 use crate::ports::{Ports, StoreError};
 use crate::session::{Fence, Handed, Leave, Parcel, Peers, SessionActor};
@@ -552,7 +552,7 @@ impl Handler<Retry> for RegistryActor {
         Box::pin(async move {
             let queued = stored
                 .await
-                .map_err(|error| refusal_of(error, &format!("message {message}")))?;
+                .map_err(|error| refusal_of_message(error, message))?;
             this.do_send(Deliver {
                 id,
                 parcel: Parcel::Input(queued.into()),

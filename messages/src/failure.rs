@@ -94,6 +94,8 @@ codes! {
     AnswerTooLarge = "answer_too_large", OutcomeUnknown, Call;
     /// No session has this id or name.
     NoSuchSession = "no_such_session", TerminalSession, Call;
+    /// No message has this number.
+    NoSuchMessage = "no_such_message", TerminalRequest, Call;
     /// Several sessions fit.
     Ambiguous = "ambiguous", TerminalRequest, Call;
     /// The name belongs to another session.

@@ -251,6 +251,11 @@ pub enum Refusal {
         /// What was asked for.
         session: String,
     },
+    /// No message has this number.
+    NoSuchMessage {
+        /// What was asked for.
+        message: MessageId,
+    },
     /// Several sessions fit.
     Ambiguous {
         /// What was asked for.
@@ -343,6 +348,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NoSuchSession { .. } => "no_such_session",
+            Self::NoSuchMessage { .. } => "no_such_message",
             Self::Ambiguous { .. } => "ambiguous",
             Self::NameTaken { .. } => "name_taken",
             Self::UnknownAgent { .. } => "unknown_agent",
@@ -367,6 +373,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchSession { session } => write!(f, "no session {session:?}"),
+            Self::NoSuchMessage { message } => write!(f, "no message {message}"),
             Self::Ambiguous {
                 session,
                 candidates,

@@ -103,7 +103,7 @@ impl Exit {
     #[must_use]
     pub fn of_problem(problem: &Problem) -> Self {
         match problem.code.as_str() {
-            "no_such_session" => Self::NoSuchSession,
+            "no_such_session" | "no_such_message" => Self::NoSuchSession,
             "held" => Self::Held,
             "cannot_resume" => Self::CannotResume,
             "inbox_full" | "draining" | "store_failed" => Self::Temporary,

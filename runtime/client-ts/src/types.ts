@@ -154,7 +154,7 @@ export type Failure = {
   retry_in_ms?: number | null;
 };
 
-export type FailureCode = "request_timeout" | "connection_closed" | "idle_timeout" | "hard_timeout" | "unauthorized" | "forbidden" | "unanswered" | "action_timeout" | "connection_resumed" | "resume_refused" | "driven" | "taken_over_too_soon" | "not_driver" | "too_many_calls" | "too_many_connections" | "no_such_method" | "not_a_request" | "out_of_order" | "answer_too_large" | "no_such_session" | "ambiguous" | "name_taken" | "unknown_agent" | "invalid" | "held" | "not_running" | "cannot_resume" | "relayed" | "not_pending" | "not_queued" | "not_parked" | "inbox_full" | "draining" | "cannot_restart" | "store_failed" | "session_failed" | "no_such_path" | "method_not_allowed" | "body_too_large" | "body_too_slow" | "too_many_streams" | "not_ready" | "unknown";
+export type FailureCode = "request_timeout" | "connection_closed" | "idle_timeout" | "hard_timeout" | "unauthorized" | "forbidden" | "unanswered" | "action_timeout" | "connection_resumed" | "resume_refused" | "driven" | "taken_over_too_soon" | "not_driver" | "too_many_calls" | "too_many_connections" | "no_such_method" | "not_a_request" | "out_of_order" | "answer_too_large" | "no_such_session" | "no_such_message" | "ambiguous" | "name_taken" | "unknown_agent" | "invalid" | "held" | "not_running" | "cannot_resume" | "relayed" | "not_pending" | "not_queued" | "not_parked" | "inbox_full" | "draining" | "cannot_restart" | "store_failed" | "session_failed" | "no_such_path" | "method_not_allowed" | "body_too_large" | "body_too_slow" | "too_many_streams" | "not_ready" | "unknown";
 
 export type GapNote = {
   epoch: string;

@@ -87,8 +87,9 @@ const OF_DAEMON: [&str; 2] = ["draining", "store_failed"];
 const OF_SESSION: [&str; 3] = ["no_such_session", "ambiguous", "session_failed"];
 
 /// The status of each code, as the problems themselves have it.
-const STATUSES: [(&str, u16); 25] = [
+const STATUSES: [(&str, u16); 26] = [
     ("no_such_session", 404),
+    ("no_such_message", 404),
     ("ambiguous", 409),
     ("name_taken", 409),
     ("unknown_agent", 422),
@@ -227,7 +228,7 @@ const OPERATIONS: [Operation; 33] = [
         id: "message",
         about: "One message and what became of it",
         answers: &[(JSON, Answer::One("SavedMessage"))],
-        problems: &["no_such_session", "invalid", "store_failed", "draining"],
+        problems: &["no_such_message", "invalid", "store_failed", "draining"],
         ..GET
     },
     Operation {
@@ -237,7 +238,7 @@ const OPERATIONS: [Operation; 33] = [
         about: "Takes back a message that waits. Again is the same",
         status: 200,
         answers: &[(JSON, Answer::One("SavedMessage"))],
-        problems: &["no_such_session", "invalid", "not_queued", "session_failed"],
+        problems: &["no_such_message", "invalid", "not_queued", "session_failed"],
         ..POST
     },
     Operation {
@@ -245,7 +246,7 @@ const OPERATIONS: [Operation; 33] = [
         id: "retry",
         about: "Queues a parked message again",
         answers: &[(JSON, Answer::One("SavedMessage"))],
-        problems: &["no_such_session", "invalid", "not_parked"],
+        problems: &["no_such_message", "invalid", "not_parked"],
         ..POST
     },
     Operation {

@@ -72,6 +72,7 @@ pub(super) const NOT_READY: Kind = Kind::new(
 fn kind_of(refusal: &Refusal) -> Kind {
     let (status, title) = match refusal {
         Refusal::NoSuchSession { .. } => (StatusCode::NOT_FOUND, "No such session"),
+        Refusal::NoSuchMessage { .. } => (StatusCode::NOT_FOUND, "No such message"),
         Refusal::Ambiguous { .. } => (StatusCode::CONFLICT, "Several sessions fit"),
         Refusal::NameTaken { .. } => (StatusCode::CONFLICT, "The name is taken"),
         Refusal::UnknownAgent { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "No such agent"),
