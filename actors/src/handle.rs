@@ -450,7 +450,12 @@ pub(crate) fn flat<T>(answer: Result<Result<T, Refusal>, MailboxError>) -> Resul
 pub(crate) fn refusal_of_message(error: StoreError, message: MessageId) -> Refusal {
     match error {
         StoreError::NotFound => Refusal::NoSuchMessage { message },
-        error => refusal_of(error, "the message"),
+        error @ (StoreError::NameTaken
+        | StoreError::Ambiguous(_)
+        | StoreError::NotParked(..)
+        | StoreError::InboxFull(_)
+        | StoreError::Invalid(_)
+        | StoreError::Failed(_)) => refusal_of(error, "the message"),
     }
 }
 
