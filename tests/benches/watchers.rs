@@ -8,7 +8,7 @@
 //! The floor of `idle` is a server that does nothing but hold a WebSocket of the same library open,
 //! in the same run. A client is a socket that has said hello and subscribed, and reads nothing more.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use drowse_client::Piece;
 use drowse_messages::MessageState;
 use drowse_tests::measure::{Bar, Cost, Samples, heading, line, millis, row, wanted};
-use drowse_tests::{daemon, wait_until};
+use drowse_tests::{daemon, wait_until, watcher};
 use futures_util::StreamExt as _;
 
 /// The bar's number of watchers.
@@ -51,22 +51,8 @@ fn main() {
 }
 
 /// A watcher: its handshake, hello and subscription are answered when this returns.
-fn watcher(socket: &Path, path: &str) -> UnixStream {
-    let mut stream = UnixStream::connect(socket).expect("somebody listens");
-    let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).expect("it reads");
-    for text in [
-        r#"{"jsonrpc":"2.0","id":0,"method":"hello","params":{"version":1}}"#,
-        r#"{"jsonrpc":"2.0","id":1,"method":"subscribe"}"#,
-    ] {
-        let length = u8::try_from(text.len()).expect("short");
-        let mut frame = vec![0x81, 0x80 | length, 0, 0, 0, 0];
-        frame.extend(text.as_bytes());
-        stream.write_all(&frame).expect("it reads");
-    }
+fn answered(socket: &Path, path: &str) -> UnixStream {
+    let mut stream = watcher::subscribe(socket, path);
     let mut said = Vec::new();
     let mut chunk = [0; 4096];
     while !String::from_utf8_lossy(&said).contains(r#""id":1"#) {
@@ -101,14 +87,14 @@ fn idle() {
     let socket = folder.path().join("floor.sock");
     let bare = Floor::start(&socket);
     let pid = i32::try_from(bare.0.id()).expect("a pid");
-    let floor = cost_of_watchers(pid, || watcher(&socket, "/"));
+    let floor = cost_of_watchers(pid, || answered(&socket, "/"));
     drop(bare);
     let daemon = daemon!("bench_watchers").limit("idle_after", "1h").start();
     let id = daemon.open("fake");
     daemon.say(&id, "FAKE:say one");
     let socket = daemon.state_dir().join("drowse.sock");
     let path = format!("/v1/sessions/{id}/ws");
-    let ours = cost_of_watchers(daemon.identity().pid, || watcher(&socket, &path));
+    let ours = cost_of_watchers(daemon.identity().pid, || answered(&socket, &path));
     row("bare actix-ws: memory of each", "KiB PSS", &floor.0, None);
     row("drowse: memory of each", "KiB PSS", &ours.0, Some(&floor.0));
     row("bare actix-ws: in 10 s", "ms of processor", &floor.1, None);

@@ -1,7 +1,7 @@
 //! Connections to a session that break, and clients that do not read: the real daemon, real sockets,
 //! and the client that programs use.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use drowse_client::{Client, Connection, Heard, Piece, SocketError};
 use drowse_messages::{FailureCode, MessageState, Prompted, SessionEvent};
 use drowse_tests::daemon::TestDaemon;
 use drowse_tests::proxy::{Cut, Mode, Proxy};
-use drowse_tests::{daemon, wait_until};
+use drowse_tests::{daemon, wait_until, watcher};
 
 /// 200 cuts, from the first byte of a prompt to a while after its answer: no moment and kind twice.
 const CUTS: u64 = 200;
@@ -340,26 +340,10 @@ fn a_frozen_client_is_noticed_and_comes_back() {
     });
 }
 
-/// A client that does not read: a handshake and one subscription, byte by byte.
+/// A client that does not read.
 fn lazy(daemon: &TestDaemon, id: &str) -> UnixStream {
     let socket = daemon.state_dir().join("drowse.sock");
-    let mut stream = UnixStream::connect(socket).expect("the daemon listens");
-    let head = format!(
-        "GET /v1/sessions/{id}/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
-         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).expect("it reads");
-    for text in [
-        r#"{"jsonrpc":"2.0","id":0,"method":"hello","params":{"version":1}}"#,
-        r#"{"jsonrpc":"2.0","id":1,"method":"subscribe"}"#,
-    ] {
-        let length = u8::try_from(text.len()).expect("short");
-        let mut frame = vec![0x81, 0x80 | length, 0, 0, 0, 0];
-        frame.extend(text.as_bytes());
-        stream.write_all(&frame).expect("it reads");
-    }
-    stream
+    watcher::subscribe(&socket, &format!("/v1/sessions/{id}/ws"))
 }
 
 fn rss_bytes(pid: i32) -> u64 {

@@ -6,6 +6,7 @@
 //! - [`piped`]: a program spoken to in lines over plain pipes.
 //! - [`fake`]: the scripted fake agent (`bin/fake_agent`): its home, behaviour and log.
 //! - [`canary`]: a stranger that notes every signal it gets.
+//! - [`watcher`]: a client of a socket that subscribes and reads nothing.
 //! - [`rng`]: chance that is decided by a seed.
 //! - [`golden`]: recorded transcripts of real agents.
 //! - [`measure`]: samples and rows of the programs in `benches`.
@@ -34,6 +35,7 @@ pub mod rng;
 pub mod schemathesis;
 pub mod terminal;
 pub mod wait;
+pub mod watcher;
 
 pub use agents::RealAgent;
 pub use canary::Canary;
