@@ -88,8 +88,7 @@ impl StreamSink {
                 Sent::Full
             };
         };
-        let _room = room;
-        match self.events.try_send(Waiting { event, _room }) {
+        match self.events.try_send(Waiting { event, _room: room }) {
             Ok(()) => Sent::Yes,
             Err(TrySendError::Full(_)) => Sent::Full,
             Err(TrySendError::Closed(_)) => Sent::Gone,
@@ -99,12 +98,13 @@ impl StreamSink {
 
 /// What waiting costs: an agent's words are all that can be long.
 fn bytes_of(event: &Event) -> usize {
-    let mut words = 0;
-    if let SessionEvent::Output { text, .. } | SessionEvent::MessageChanged { text, .. } =
-        &event.what
+    let words = if let SessionEvent::Output { text, .. }
+    | SessionEvent::MessageChanged { text, .. } = &event.what
     {
-        words = text.len();
-    }
+        text.len()
+    } else {
+        0
+    };
     EVENT_BYTES + words
 }
 

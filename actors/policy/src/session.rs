@@ -15,7 +15,8 @@
 //! tasks in `roster.rs` and, where only the process tree shows them, `observe.rs`, a session without
 //! a process in `asleep.rs`, a conversation that must not be taken up yet in `young.rs`, one whose
 //! agent a host has in `host.rs`, what people ask for in `orders.rs` and `change.rs`, what is
-//! written down in `record.rs`, messages that wait in `inbox.rs`, what passes from one daemon to the next in `adopt.rs`.
+//! written down in `record.rs`, messages that wait in `inbox.rs`, what passes from one daemon to the
+//! next in `adopt.rs`.
 //!
 //! Invariants: at most one process tree exists for a session, besides what is kept of ended ones,
 //! and no start is asked for before the former tree was verified to hold nothing else; a message leaves the inbox only to be delivered or

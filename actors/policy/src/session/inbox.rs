@@ -82,12 +82,10 @@ impl Inbox {
     fn remove(&mut self, message: MessageId) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|(_, waits)| *waits != message);
-        self.tries.remove(&message);
         self.waiting.len() < before
     }
 
     fn take(&mut self) -> Vec<MessageId> {
-        self.tries.clear();
         let waiting = std::mem::take(&mut self.waiting);
         waiting.into_iter().map(|(_, message)| message).collect()
     }
@@ -107,7 +105,6 @@ pub(super) fn cut_short(message: MessageId, cx: &mut Cx<'_>) {
     if *tries < MESSAGE_TRIES_MAX {
         return put_back(message, cx);
     }
-    cx.common.inbox.forget(message);
     let why = format!("{MESSAGE_TRIES_MAX} agents ended while they read this message");
     cx.settle(message, MessageState::Parked, &why);
 }
