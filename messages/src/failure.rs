@@ -94,7 +94,7 @@ codes! {
     AnswerTooLarge = "answer_too_large", OutcomeUnknown, Call;
     /// No session has this id or name.
     NoSuchSession = "no_such_session", TerminalSession, Call;
-    /// No message has this number.
+    /// No message has this number, or not in this session.
     NoSuchMessage = "no_such_message", TerminalRequest, Call;
     /// Several sessions fit.
     Ambiguous = "ambiguous", TerminalRequest, Call;

@@ -251,7 +251,7 @@ pub enum Refusal {
         /// What was asked for.
         session: String,
     },
-    /// No message has this number.
+    /// No message has this number, or not in this session.
     NoSuchMessage {
         /// What was asked for.
         message: MessageId,

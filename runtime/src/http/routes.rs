@@ -3,21 +3,17 @@
 //! A route reads the request, asks the daemon, and writes the answer; it decides nothing. Reading
 //! is never activity (behaviour 19).
 
-use std::time::Duration;
-
 use actix_web::http::header::{ACCEPT, LOCATION};
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource, guard};
 use drowse_actors::ports::Page;
 use drowse_messages::{
-    Accepted, AnswerAsk, AskReply, EVENT_STREAM, IDEMPOTENCY_KEY, Interrupt, LAST_EVENT_ID, Name,
-    NewMessage, Order, PREFER, PREFERENCE_APPLIED, Refusal, SendMessage, Sent, SessionId,
+    AnswerAsk, AskReply, EVENT_STREAM, Interrupt, LAST_EVENT_ID, Name, Order, Refusal, SessionId,
     SessionState, StatusReport, Stop, StopHow, StopSession, Wake, WakeSession,
 };
 use serde::{Deserialize, Serialize};
 
 use super::access::who;
-use super::life::Life;
 use super::problem::{NO_SUCH_PATH, NOT_READY, Problem};
 use super::stream::Place;
 use super::watch::Watch;
@@ -29,16 +25,6 @@ pub(super) type Answered = Result<HttpResponse, Problem>;
 pub(super) const LIST_DEFAULT: usize = 100;
 /// 1,000 reports are about a megabyte of JSON.
 pub(super) const LIST_MAX: usize = 1000;
-
-/// 10 MiB: a prompt with pictures in it.
-pub(super) const MESSAGE_BYTES_MAX: usize = 10 << 20;
-
-/// 256 bytes: a key is an id, and it is kept with the message.
-pub(super) const KEY_BYTES_MAX: usize = 256;
-
-/// 10 minutes of waiting for an answer in one request: proxies and clients give up before that. Longer
-/// ones are asked for again, with the same key.
-const WAIT_SECONDS_MAX: u64 = 600;
 
 /// An answer without anything to say: the order was accepted.
 #[derive(Serialize)]
@@ -65,7 +51,7 @@ pub(super) fn configure(app: &mut ServiceConfig) {
     .service(post_only("/v1/restart", web::post().to(restart)))
     .service(
         web::resource("/v1/messages/{message}")
-            .route(web::get().to(message))
+            .route(web::get().to(inbox::message))
             .route(web::delete().to(inbox::delete))
             .default_service(refuse_method("DELETE, GET")),
     )
@@ -87,13 +73,13 @@ pub(super) fn configure(app: &mut ServiceConfig) {
     )
     .service(
         web::resource("/v1/sessions/{session}/messages")
-            .route(web::get().to(messages))
+            .route(web::get().to(inbox::messages))
             .route(
                 web::post()
                     .guard(guard::fn_guard(wants_stream))
-                    .to(send_and_follow),
+                    .to(inbox::send_and_follow),
             )
-            .route(web::post().to(send))
+            .route(web::post().to(inbox::send))
             .default_service(refuse_method("GET, POST")),
     )
     .configure(configure_orders)
@@ -243,7 +229,7 @@ async fn list(context: Data<Context>, request: HttpRequest) -> Answered {
     Ok(HttpResponse::Ok().json(context.daemon.list(page).await?))
 }
 
-fn listing_limit(limit: Option<usize>) -> Result<usize, Problem> {
+pub(super) fn listing_limit(limit: Option<usize>) -> Result<usize, Problem> {
     match limit {
         None => Ok(LIST_DEFAULT),
         Some(limit) if (1..=LIST_MAX).contains(&limit) => Ok(limit),
@@ -353,154 +339,11 @@ async fn answer(
     order(&context, &session, Order::Answer(answer)).await
 }
 
-async fn new_message(
-    context: &Context,
-    request: &HttpRequest,
-    payload: Payload,
-) -> Result<SendMessage, Problem> {
-    let bytes = body::read(request.headers(), payload, &context.bounds).await?;
-    let message: NewMessage = body::json(&bytes)?;
-    if message.text.is_empty() {
-        return Err(Problem::invalid("text", "is empty"));
-    }
-    if message.text.len() > MESSAGE_BYTES_MAX {
-        return Err(Problem::invalid(
-            "text",
-            format!("is longer than {MESSAGE_BYTES_MAX} bytes"),
-        ));
-    }
-    Ok(SendMessage {
-        text: message.text,
-        key: idempotency_key(request)?,
-        priority: message.priority,
-        by: who(request),
-    })
-}
-
-fn idempotency_key(request: &HttpRequest) -> Result<Option<String>, Problem> {
-    let Some(value) = request.headers().get(IDEMPOTENCY_KEY) else {
-        return Ok(None);
-    };
-    match value.to_str() {
-        Ok(key) if (1..=KEY_BYTES_MAX).contains(&key.len()) => Ok(Some(key.to_owned())),
-        Ok(_) | Err(_) => Err(Problem::invalid(
-            IDEMPOTENCY_KEY,
-            format!("is not 1 to {KEY_BYTES_MAX} printable ASCII characters"),
-        )),
-    }
-}
-
-/// `Prefer: wait=N`; other preferences are not ours to know (RFC 7240).
-fn preferred_wait(request: &HttpRequest) -> Result<Option<u64>, Problem> {
-    let values = request.headers().get_all(PREFER);
-    let mut all = values.flat_map(|it| it.to_str().unwrap_or_default().split(','));
-    let wait = all.find_map(|one| {
-        let (name, seconds) = one.split(';').next()?.split_once('=')?;
-        let is_wait = name.trim().eq_ignore_ascii_case("wait");
-        is_wait.then(|| seconds.trim().trim_matches('"'))
-    });
-    let Some(wait) = wait else { return Ok(None) };
-    match wait.parse::<u64>() {
-        Ok(seconds) => Ok(Some(seconds.min(WAIT_SECONDS_MAX))),
-        Err(_) => Err(Problem::invalid(
-            PREFER,
-            format!("wait={wait:?} is not a whole number of seconds"),
-        )),
-    }
-}
-
 fn wants_stream(request: &guard::GuardContext<'_>) -> bool {
     let accepted = request.head().headers().get_all(ACCEPT);
     accepted
         .filter_map(|value| value.to_str().ok())
         .any(|value| value.contains(EVENT_STREAM))
-}
-
-async fn send(
-    context: Data<Context>,
-    session: web::Path<String>,
-    request: HttpRequest,
-    payload: Payload,
-) -> Answered {
-    let wait = preferred_wait(&request)?;
-    let message = new_message(&context, &request, payload).await?;
-    let session = context.daemon.resolve(&session).await?;
-    if let Some(seconds) = wait {
-        return send_and_wait(context, session, message, seconds).await;
-    }
-    let accepted = context.daemon.send(session, message).await?;
-    Ok(accepted_as(&accepted, session))
-}
-
-fn accepted_as(accepted: &Accepted, session: SessionId) -> HttpResponse {
-    let sent = Sent {
-        message: accepted.message,
-        duplicate: accepted.duplicate,
-        session,
-    };
-    let place = (LOCATION, format!("/v1/messages/{}", accepted.message));
-    HttpResponse::Accepted().insert_header(place).json(sent)
-}
-
-/// The message as it became if that is known in time, else as [`send`] answers.
-async fn send_and_wait(
-    context: Data<Context>,
-    session: SessionId,
-    message: SendMessage,
-    seconds: u64,
-) -> Answered {
-    let place = Place::take(&context)?;
-    let live = context
-        .daemon
-        .subscribe(context.bounds.stream_events_max, Some(session));
-    let accepted = context.daemon.send(session, message).await?;
-    let life = Life::new(context.daemon.clone(), live, accepted);
-    if place.wait(life, Duration::from_secs(seconds)).await {
-        let saved = context.daemon.message(accepted.message).await?;
-        if saved.state.is_final() {
-            let applied = (PREFERENCE_APPLIED, format!("wait={seconds}"));
-            return Ok(HttpResponse::Ok().insert_header(applied).json(saved));
-        }
-    }
-    Ok(accepted_as(&accepted, session))
-}
-
-async fn send_and_follow(
-    context: Data<Context>,
-    session: web::Path<String>,
-    request: HttpRequest,
-    payload: Payload,
-) -> Answered {
-    let message = new_message(&context, &request, payload).await?;
-    let session = context.daemon.resolve(&session).await?;
-    let place = Place::take(&context)?;
-    let live = context
-        .daemon
-        .subscribe(context.bounds.stream_events_max, Some(session));
-    let accepted = context.daemon.send(session, message).await?;
-    Ok(place.stream(Life::new(context.daemon.clone(), live, accepted)))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LimitQuery {
-    limit: Option<usize>,
-}
-
-async fn messages(
-    context: Data<Context>,
-    session: web::Path<String>,
-    request: HttpRequest,
-) -> Answered {
-    let query: LimitQuery = body::query(request.query_string())?;
-    let limit = listing_limit(query.limit)?;
-    let id = context.daemon.resolve(&session).await?;
-    Ok(HttpResponse::Ok().json(context.daemon.messages(id, limit).await?))
-}
-
-async fn message(context: Data<Context>, message: web::Path<String>) -> Answered {
-    let id = inbox::number(&message)?;
-    Ok(HttpResponse::Ok().json(context.daemon.message(id).await?))
 }
 
 #[derive(Deserialize)]

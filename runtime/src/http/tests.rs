@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use actix_web::rt::System;
-use drowse_messages::{ProblemBody, Refusal};
+use drowse_messages::{ProblemBody, Refusal, SessionId};
 use drowse_policy::session::AgentTraits;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -99,6 +99,12 @@ impl Endpoint {
 
     fn post(&self, path: &str, body: &str) -> Reply {
         self.connect().ask("POST", path, &[], body.as_bytes())
+    }
+
+    /// The id of a session opened as [`Self::session`] does.
+    fn opened(&self, name: &str) -> SessionId {
+        self.session(name);
+        self.daemon.world().sessions.last().unwrap().id
     }
 
     /// Opens a session in the endpoint's own folder.

@@ -1,7 +1,8 @@
 //! Messages to agents: accepted, delivered, settled.
 //!
 //! Invariant: `queued -> delivered -> final`, back to queued only by a settlement that says so; of
-//! final states only `parked` is left, when a person asks for it; a key stands for one message of its session for ever.
+//! final states only `parked` is left, when a person asks for it; a key stands for one message of
+//! its session for ever.
 
 use drowse_actors::ports::StoreError;
 use drowse_messages::{

@@ -56,11 +56,12 @@ fn paths_and_queries_are_those_of_the_routes() {
         .collect();
     let documented: BTreeSet<&str> = OPERATIONS.iter().map(|it| it.path).collect();
     assert_eq!(documented, of_routes);
+    let handlers = routes + &read("src/http/inbox.rs");
     for operation in &OPERATIONS {
         let Some((of, names)) = operation.query else {
             continue;
         };
-        let (_, rest) = routes.split_once(&format!("struct {of} {{")).unwrap();
+        let (_, rest) = handlers.split_once(&format!("struct {of} {{")).unwrap();
         let fields = rest.split('}').next().unwrap_or_default().lines();
         let fields: BTreeSet<&str> = fields
             .filter_map(|line| Some(line.trim().split_once(':')?.0))

@@ -14,8 +14,8 @@ use drowse_policy::connections::CallKind;
 use serde::Serialize;
 
 use super::super::front::{Front, Live};
-use super::super::inbox;
-use super::super::routes::{KEY_BYTES_MAX, LIST_MAX, MESSAGE_BYTES_MAX};
+use super::super::inbox::{self, KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use super::super::routes::LIST_MAX;
 use super::words::Request;
 
 /// 32 MiB in one answer, as over HTTP: a page of long messages is asked for in smaller pages.
@@ -75,13 +75,8 @@ pub(super) async fn run(
         }
         Method::Message => {
             let wanted: MessageCall = request.params()?;
-            let saved = daemon.message(wanted.message).await.map_err(refused)?;
-            if saved.session == session {
-                words(&saved)
-            } else {
-                let detail = format!("message {} is not of this session", wanted.message);
-                Err(Box::new(Failure::new(FailureCode::Forbidden, detail)))
-            }
+            let saved = inbox::of_session(&*daemon, session, wanted.message).await;
+            words(&saved.map_err(refused)?)
         }
         Method::Cancel => {
             let wanted: MessageCall = request.params()?;

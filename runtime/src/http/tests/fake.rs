@@ -195,12 +195,13 @@ impl Front for Fake {
         })
     }
 
-    fn retry(&self, _: SessionId, message: MessageId) -> Answer<'_, ()> {
+    fn retry(&self, session: SessionId, message: MessageId) -> Answer<'_, ()> {
         Box::pin(async move {
             self.refusal()?;
             let mut world = self.world();
-            let known = world.messages.iter_mut().find(|(it, _)| it.id == message);
-            let (saved, _) = known.expect("it was looked for before");
+            let mut known = world.messages.iter_mut().map(|(saved, _)| saved);
+            let known = known.find(|it| it.id == message && it.session == session);
+            let saved = known.ok_or(Refusal::NoSuchMessage { message })?;
             if saved.state != MessageState::Parked {
                 let state = saved.state.code().to_owned();
                 return Err(Refusal::NotParked { message, state });

@@ -4,11 +4,6 @@ use drowse_messages::{HoldId, Order, SessionId, TakenHold};
 
 use super::*;
 
-fn opened(endpoint: &Endpoint, name: &str) -> SessionId {
-    endpoint.session(name);
-    endpoint.daemon.world().sessions.last().unwrap().id
-}
-
 fn orders(endpoint: &Endpoint) -> Vec<Order> {
     let mut world = endpoint.daemon.world();
     world.orders.drain(..).map(|(_, order)| order).collect()
@@ -22,7 +17,7 @@ fn session_token(endpoint: &Endpoint, id: SessionId) -> String {
 #[test]
 fn a_task_begins_and_ends() {
     let endpoint = Endpoint::start();
-    opened(&endpoint, "fix");
+    endpoint.opened("fix");
     let reply = endpoint.post("/v1/sessions/fix/tasks", r#"{"name":"build/all"}"#);
     assert_eq!(reply.status, 202, "{}", reply.text());
     let all = r#"{"name":"w","kind":"watch","why":"looks","ambient":true,"owner":"hooks"}"#;
@@ -59,7 +54,7 @@ fn a_task_begins_and_ends() {
 #[test]
 fn a_hold_is_taken_renewed_and_lifted() {
     let endpoint = Endpoint::start();
-    let session = opened(&endpoint, "fix");
+    let session = endpoint.opened("fix");
     let body = r#"{"ttl":"20m","why":"deploy","owner":"ci"}"#;
     let reply = endpoint.post("/v1/sessions/fix/holds", body);
     assert_eq!(reply.status, 201, "{}", reply.text());
@@ -89,7 +84,7 @@ fn a_hold_is_taken_renewed_and_lifted() {
 #[test]
 fn what_is_wrong_with_a_task_or_a_hold_is_named() {
     let endpoint = Endpoint::start();
-    opened(&endpoint, "fix");
+    endpoint.opened("fix");
     let long = "x".repeat(201);
     for (path, body, field) in [
         ("tasks", r#"{"name":""}"#.to_owned(), "name"),
@@ -118,7 +113,7 @@ fn what_is_wrong_with_a_task_or_a_hold_is_named() {
 #[test]
 fn a_sessions_token_reaches_no_further() {
     let endpoint = Endpoint::start();
-    let (own, other) = (opened(&endpoint, "own"), opened(&endpoint, "other"));
+    let (own, other) = (endpoint.opened("own"), endpoint.opened("other"));
     let token = session_token(&endpoint, own);
     let host = format!("Host: {}", endpoint.tcp);
     let task = r#"{"name":"build"}"#.as_bytes();

@@ -306,6 +306,25 @@ fn refusals_are_failures_with_a_meaning() {
     assert_eq!(Ws::code(&ws.answer(4)), "out_of_order");
 }
 
+/// A socket of one session reaches no message of another, and learns nothing of it.
+#[test]
+fn a_message_of_another_session_is_none() {
+    let endpoint = with_session();
+    let other = endpoint.opened("other");
+    let sent = endpoint.post("/v1/sessions/other/messages", r#"{"text":"a secret"}"#);
+    assert_eq!(sent.status, 202, "{}", sent.text());
+    endpoint.daemon.world().messages[0].0.state = MessageState::Parked;
+    let (mut ws, _) = drive(&endpoint);
+    for (id, method) in [(1, "message"), (2, "cancel"), (3, "retry")] {
+        ws.call(id, method, json!({"message": 1}));
+        let answer = ws.answer(id);
+        assert_eq!(Ws::code(&answer), "no_such_message", "{method}: {answer}");
+        assert!(!answer.to_string().contains(&other.to_string()), "{answer}");
+    }
+    let world = endpoint.daemon.world();
+    assert_eq!(world.messages[0].0.state, MessageState::Parked);
+}
+
 /// Rows 103, D54: no token, a wrong one, a foreign page, a session there is not.
 #[test]
 fn whoever_may_not_is_sent_away_with_the_right_code() {

@@ -259,11 +259,7 @@ fn streams_end_when_the_endpoint_stops() {
 #[test]
 fn a_message_can_be_followed_to_its_end() {
     let endpoint = Endpoint::start();
-    let id: SessionId = endpoint.session("s").json()["id"]
-        .as_str()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let id = endpoint.opened("s");
     endpoint.post("/v1/sessions/s/messages", "{\"text\":\"first\"}");
     let headers = ["Accept: text/event-stream", "Idempotency-Key: k"];
     let send = |client: &mut Client| {
@@ -331,11 +327,7 @@ fn a_message_can_be_followed_to_its_end() {
 #[test]
 fn an_answer_can_be_waited_for() {
     let endpoint = Endpoint::start();
-    let id: SessionId = endpoint.session("s").json()["id"]
-        .as_str()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let id = endpoint.opened("s");
     let path = "/v1/sessions/s/messages";
     let body = "{\"text\":\"hi\"}".as_bytes();
     let mut client = endpoint.connect();
@@ -371,11 +363,7 @@ fn an_answer_can_be_waited_for() {
 #[test]
 fn a_followed_message_ends_even_across_a_gap() {
     let endpoint = Endpoint::start();
-    let id: SessionId = endpoint.session("s").json()["id"]
-        .as_str()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let id = endpoint.opened("s");
     let mut client = endpoint.connect();
     let headers = ["Accept: text/event-stream"];
     client.begin(
